@@ -1,0 +1,35 @@
+# Every command of the project. `make demo` and `make test` need Python and make, and do all set-up themselves.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+VOTES ?= 100000
+WORKERS ?= 2
+ARGS ?=
+
+.PHONY: setup demo run test lint clean
+
+setup: $(VENV)/installed
+
+$(VENV)/installed: requirements.txt tests/requirements.txt pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -r tests/requirements.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --editable .
+	touch $@
+
+demo: setup
+	$(BIN)/python -m emulator.demo --votes $(VOTES) --workers $(WORKERS) $(ARGS)
+
+run: setup
+	$(BIN)/python -m emulator.run $(ARGS)
+
+test: setup
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) .venv-* .mypy_cache .pytest_cache .ruff_cache .hypothesis .tally build dist
+	find . -name __pycache__ -o -name '*.egg-info' | xargs rm -rf

@@ -1,0 +1,106 @@
+"""Settings: every environment variable that Tally reads, read once into one frozen object. Nothing is read at import.
+
+`VARIABLES` is the whole list; the README's table and the Terraform check are made from it.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple, cast
+
+from tally.errors import ConfigError
+
+BackendName = Literal["cloud", "emulator", "embedded"]
+
+
+class Variable(NamedTuple):
+    name: str
+    default: str
+    meaning: str
+
+
+VARIABLES = (
+    Variable("TALLY_BACKEND", "auto", "`cloud`, `emulator`, `embedded`, or `auto` (local work only)"),
+    Variable("TALLY_PROJECT", "tally-local", "Google Cloud project id"),
+    Variable("TALLY_DATABASE", "", "Datastore database id; empty is the default database"),
+    Variable("TALLY_TOPIC", "votes", "topic of the votes"),
+    Variable("TALLY_SUBSCRIPTION", "votes", "the worker's pull subscription on it"),
+    Variable("TALLY_DEAD_LETTER_TOPIC", "votes-dead", "topic of dead letters"),
+    Variable("TALLY_DEAD_LETTER_SUBSCRIPTION", "votes-dead", "subscription that keeps dead letters"),
+    Variable(
+        "TALLY_BALLOT_KEYS",
+        "",
+        "folder with a file a ballot key version (hex); locally made under TALLY_STATE",
+    ),
+    Variable("TALLY_BALLOT_KEY", "1", "version of the ballot key that new polls take"),
+    Variable("TALLY_STATE", ".tally", "folder of the embedded store and the local ballot keys"),
+    Variable("PUBSUB_EMULATOR_HOST", "", "host:port of a Pub/Sub emulator"),
+    Variable("DATASTORE_EMULATOR_HOST", "", "host:port of a Datastore emulator"),
+    Variable("CLOUD_TASKS_EMULATOR_HOST", "", "host:port of a Cloud Tasks emulator"),
+)
+_CLOUD_RUN = ("K_SERVICE", "CLOUD_RUN_JOB", "CLOUD_RUN_WORKER_POOL")
+_HOST = re.compile(r"[A-Za-z0-9.\-\[\]:]+:\d{1,5}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    backend: BackendName
+    project: str
+    database: str
+    topic: str
+    subscription: str
+    dead_letter_topic: str
+    dead_letter_subscription: str
+    ballot_keys: Path
+    ballot_key: str
+    state: Path
+    pubsub_emulator: str
+    datastore_emulator: str
+    cloud_tasks_emulator: str
+
+
+def load(environ: Mapping[str, str]) -> Settings:
+    """Read the settings; raise ConfigError naming the variable whose value is wrong.
+
+    `auto` takes the emulators where their host variables are set, else embedded, and refuses on Cloud Run.
+    """
+    value = {variable.name: environ.get(variable.name) or variable.default for variable in VARIABLES}
+    hosts = {name: _host(name, value[name]) for name in value if name.endswith("_EMULATOR_HOST")}
+    state = Path(value["TALLY_STATE"])
+    return Settings(
+        backend=_backend(value["TALLY_BACKEND"], hosts, on_cloud_run=any(name in environ for name in _CLOUD_RUN)),
+        project=value["TALLY_PROJECT"],
+        database=value["TALLY_DATABASE"],
+        topic=value["TALLY_TOPIC"],
+        subscription=value["TALLY_SUBSCRIPTION"],
+        dead_letter_topic=value["TALLY_DEAD_LETTER_TOPIC"],
+        dead_letter_subscription=value["TALLY_DEAD_LETTER_SUBSCRIPTION"],
+        ballot_keys=Path(value["TALLY_BALLOT_KEYS"]) if value["TALLY_BALLOT_KEYS"] else state / "ballot-keys",
+        ballot_key=value["TALLY_BALLOT_KEY"],
+        state=state,
+        pubsub_emulator=hosts["PUBSUB_EMULATOR_HOST"],
+        datastore_emulator=hosts["DATASTORE_EMULATOR_HOST"],
+        cloud_tasks_emulator=hosts["CLOUD_TASKS_EMULATOR_HOST"],
+    )
+
+
+def _host(name: str, value: str) -> str:
+    if value and not _HOST.fullmatch(value):
+        raise ConfigError(f"{name}={value!r}: want host:port, without a scheme, path or space")
+    return value
+
+
+def _backend(value: str, hosts: Mapping[str, str], *, on_cloud_run: bool) -> BackendName:
+    pubsub, datastore = hosts["PUBSUB_EMULATOR_HOST"], hosts["DATASTORE_EMULATOR_HOST"]
+    if value == "auto":
+        if on_cloud_run:
+            raise ConfigError("TALLY_BACKEND=auto is for local work: on Cloud Run set TALLY_BACKEND=cloud")
+        value = "emulator" if pubsub and datastore else "embedded"
+    if value not in ("cloud", "emulator", "embedded"):
+        raise ConfigError(f"TALLY_BACKEND={value!r}: want auto, cloud, emulator or embedded")
+    if value == "emulator" and not (pubsub and datastore):
+        raise ConfigError("TALLY_BACKEND=emulator needs PUBSUB_EMULATOR_HOST and DATASTORE_EMULATOR_HOST")
+    if value == "cloud" and (pubsub or datastore):
+        raise ConfigError("TALLY_BACKEND=cloud, but an emulator host variable is set: unset one or the other")
+    return cast(BackendName, value)

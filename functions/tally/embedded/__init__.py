@@ -1,0 +1,1 @@
+"""The ports on one SQLite file: no cloud, no Java."""

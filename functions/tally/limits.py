@@ -1,0 +1,65 @@
+"""Every limit, in one table: checked by us, since the emulators check little. `TABLE` makes the README's table.
+
+A `Limit` is an int that knows its unit and what it bounds.
+"""
+
+
+class Limit(int):
+    unit: str
+    bounds: str
+
+    def __new__(cls, value: int, unit: str, bounds: str) -> "Limit":
+        limit = super().__new__(cls, value)
+        limit.unit = unit
+        limit.bounds = bounds
+        return limit
+
+
+# Polls
+OPTIONS = Limit(1_000, "options", "options of a poll, withdrawn ones included")
+OPTION_ID_BYTES = Limit(128, "bytes", "an option's id")
+LABEL_BYTES = Limit(300, "bytes", "an option's label")
+TITLE_BYTES = Limit(1_500, "bytes", "a poll's title")
+PARTITIONS = Limit(256, "partitions", "partitions of a poll")
+VOTES_PER_PARTITION = Limit(3_000_000, "votes", "expected_votes a partition")
+
+# Requests
+VOTER_BYTES = Limit(256, "bytes", "a voter's id")
+KEY_BYTES_MIN = Limit(16, "bytes", "an idempotency key, at least")
+KEY_BYTES = Limit(128, "bytes", "an idempotency key")
+VOTES_PER_REQUEST = Limit(1_000, "votes", "one list of votes")
+VOTE_BODY_BYTES = Limit(64_000, "bytes", "the body of a single vote")
+BODY_BYTES = Limit(1_000_000, "bytes", "the body of a list or a poll")
+JSON_DEPTH = Limit(32, "levels", "nesting of a request's JSON")
+
+# Intake
+WAITING_VOTES = Limit(50_000, "votes", "votes that wait for Pub/Sub in one function process")
+WAITING_BYTES = Limit(16_000_000, "bytes", "the same, in bytes of message")
+CACHED_POLLS = Limit(10_000, "polls", "definitions (unknown ids too) held by one process")
+UNKNOWN_READS_PER_SECOND = Limit(50, "reads/s", "reads for poll ids that are not in the cache")
+
+# Messages
+MESSAGE_BYTES = Limit(1_000_000, "bytes", "one Pub/Sub message of votes")
+MESSAGE_VOTES = Limit(10_000, "votes", "one Pub/Sub message of votes")
+DEAD_LETTER_BYTES = Limit(64_000, "bytes", "what is kept of a message that cannot be decoded")
+PULL_MESSAGES = Limit(1_000, "messages", "one Pull")
+PULL_BYTES = Limit(10_000_000, "bytes", "one Pull's answer, by Pub/Sub's own limit")
+ACK_IDS = Limit(1_000, "ack ids", "one Acknowledge or ModifyAckDeadline")
+
+# Worker
+HELD_MESSAGES = Limit(60_000, "messages", "messages that one worker holds")
+HELD_BYTES = Limit(96_000_000, "bytes", "the same, in bytes of message")
+CACHED_RECORD_BYTES = Limit(256_000_000, "bytes", "ledger records that one worker keeps in memory")
+CONCURRENT_LOADS = Limit(2, "partitions", "partitions that one worker loads at a time")
+BALLOTS_PER_PARTITION = Limit(4_000_000, "ballots", "one partition")
+
+# Ledger
+SHARD_BYTES = Limit(256_000, "bytes", "a Shard entity")
+SEGMENT_BYTES = Limit(900_000, "bytes", "a Segment's records")
+COMMIT_BYTES = Limit(3 * 1024 * 1024, "bytes", "one commit request")
+COMMIT_MUTATIONS = Limit(500, "mutations", "one commit")
+LOOKUP_BYTES = Limit(3 * 1024 * 1024, "bytes", "one lookup's answer, by the listed sizes")
+LOOKUP_KEYS = Limit(1_000, "keys", "one lookup")
+FOLD_SEGMENTS = Limit(64, "segments", "segments folded into one commit")
+
+TABLE = {name: value for name, value in globals().items() if isinstance(value, Limit)}

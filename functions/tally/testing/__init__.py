@@ -1,0 +1,1 @@
+"""Fakes of the ports that can fail as badly as the services may, and virtual time: for Tally's tests and its users'."""

@@ -1,0 +1,1 @@
+"""The pytest plugin of Tally's users: `pip install` makes its fixtures available."""
