@@ -1,0 +1,15 @@
+"""The `tally` command. One module a command group; each is registered here by one line."""
+
+import click
+
+from tally import __version__
+from tally.cli.console import Group
+
+
+@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, package_name="tally")
+def main() -> None:
+    """Count votes exactly, and run task queues, on Google Cloud or on this machine.
+
+    Settings come from TALLY_* variables; commands that talk to a server take --url or TALLY_URL.
+    """

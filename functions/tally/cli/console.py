@@ -1,0 +1,50 @@
+"""What every command shares: running async code, printing data, and one clear line with an exit code for an error.
+
+Exit codes: 0 done, 1 it failed, 2 the command line is wrong, 130 interrupted.
+"""
+
+import asyncio
+import sys
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from tally.errors import TallyError
+
+T = TypeVar("T")
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+url_option = click.option(
+    "--url",
+    envvar="TALLY_URL",
+    default="http://127.0.0.1:8080",
+    show_default=True,
+    show_envvar=True,
+    help="Address of the server.",
+)
+
+
+class Group(click.Group):
+    """A command group in which an error that Tally raises on purpose is one line on stderr and exit code 1."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except TallyError as error:
+            raise click.ClickException(f"{error.message} ({error.code})") from error
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run async work on a fast event loop until it is done."""
+    if sys.platform == "win32":
+        return asyncio.run(work)
+    import uvloop
+
+    return uvloop.run(work)
+
+
+def print_json(value: object) -> None:
+    """Print one value as indented JSON on stdout."""
+    click.echo(msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2).decode())

@@ -1,0 +1,39 @@
+import asyncio
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from tally.cli import main
+from tally.cli.console import Group, print_json, run
+from tally.errors import ConfigError
+
+
+@click.group(cls=Group)
+def group() -> None: ...
+
+
+@group.command()
+def fails() -> None:
+    raise ConfigError("TALLY_BACKEND='x': want auto")
+
+
+def test_an_error_raised_on_purpose_is_one_line_and_exit_code_1() -> None:
+    answer = CliRunner().invoke(group, ["fails"])
+    assert answer.exit_code == 1
+    assert answer.output == "Error: TALLY_BACKEND='x': want auto (config)\n"
+
+
+def test_help_shows_for_both_flags_and_a_wrong_command_exits_2() -> None:
+    for flag in ("-h", "--help"):
+        assert CliRunner().invoke(main, [flag]).exit_code == 0
+    assert CliRunner().invoke(main, ["no-such"]).exit_code == 2
+
+
+def test_run_returns_the_result_and_print_json_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
+    async def work() -> dict[str, int]:
+        await asyncio.sleep(0)
+        return {"a": 1}
+
+    print_json(run(work()))
+    assert capsys.readouterr().out == '{\n  "a": 1\n}\n'
