@@ -1,0 +1,1 @@
+"""The local stack: launchers of the emulators, and the demo."""
