@@ -62,4 +62,8 @@ LOOKUP_BYTES = Limit(3 * 1024 * 1024, "bytes", "one lookup's answer, by the list
 LOOKUP_KEYS = Limit(1_000, "keys", "one lookup")
 FOLD_SEGMENTS = Limit(64, "segments", "segments folded into one commit")
 
+# Worker pool
+POOL_WORKERS = Limit(1_000, "workers", "workers of one WorkerPool")
+POOL_JOBS = Limit(1_000_000, "jobs", "jobs that wait in one WorkerPool")
+
 TABLE = {name: value for name, value in globals().items() if isinstance(value, Limit)}
