@@ -1,0 +1,260 @@
+"""Pub/Sub in memory: topics, subscriptions, ack deadlines, redelivery by new ack ids. Never fails by itself.
+
+`manners` are the liberties that the service may take and a test wants to see taken: faults.py has a seeded set.
+"""
+
+import asyncio
+import heapq
+from collections import deque
+from collections.abc import Mapping, Sequence
+from itertools import count
+from types import MappingProxyType
+from typing import Protocol
+
+from tally.clock import Clock
+from tally.errors import Rejected
+from tally.limits import ACK_IDS, PULL_BYTES, PULL_MESSAGES
+from tally.ports import Outgoing, Received
+
+_ATTRIBUTES, _ATTRIBUTE_BYTES = 100, 1_024
+
+
+class Manners(Protocol):
+    """What the service does with each message and delivery. Delays in seconds."""
+
+    def visible_after(self) -> float:
+        """Return how long a published message stays out of sight of a subscription."""
+        ...
+
+    def copies(self) -> int:
+        """Return how often a message is delivered at once, each time with an ack id of its own."""
+        ...
+
+    def place(self, waiting: int) -> int:
+        """Return which of the messages that wait, oldest first, is delivered next."""
+        ...
+
+    def keeps_acknowledged(self, *, late: bool) -> bool:
+        """Say whether a message comes again although it was acknowledged, in time or late."""
+        ...
+
+
+class Good:
+    """The service at its best: at once, in order, once, but late acknowledgements do nothing."""
+
+    def visible_after(self) -> float:
+        return 0.0
+
+    def copies(self) -> int:
+        return 1
+
+    def place(self, waiting: int) -> int:
+        return 0
+
+    def keeps_acknowledged(self, *, late: bool) -> bool:
+        return late
+
+
+class _Message:
+    __slots__ = ("attributes", "data", "message_id", "publish_time", "settled")
+
+    def __init__(self, message_id: str, publish_time: int, data: bytes, attributes: Mapping[str, str]) -> None:
+        self.message_id = message_id
+        self.publish_time = publish_time
+        self.data = data
+        self.attributes = attributes
+        self.settled = False
+
+
+class FakeSubscription:
+    """A Puller. `patience`: how long a pull waits for a first message; `deadline`: seconds of a lease.
+
+    `answer_messages` and `answer_bytes` bound one answer, as the service (or an emulator: 100 messages) does.
+    """
+
+    def __init__(
+        self,
+        *,
+        manners: Manners,
+        deadline: float = 10.0,
+        patience: float = 5.0,
+        answer_messages: int = PULL_MESSAGES,
+        answer_bytes: int = PULL_BYTES,
+    ) -> None:
+        self._manners = manners
+        self._deadline = deadline
+        self._patience = patience
+        self._answer_messages = answer_messages
+        self._answer_bytes = answer_bytes
+        self._ack_ids = count(1)
+        self._waiting: deque[_Message] = deque()
+        self._leases: dict[str, tuple[_Message, float]] = {}
+        self._expired: dict[str, _Message] = {}
+        self._expiries: list[tuple[float, str]] = []
+        self._pullers: deque[asyncio.Future[None]] = deque()
+        self.unsettled = 0
+
+    async def pull(self, max_messages: int) -> Sequence[Received]:
+        if not 0 < max_messages <= PULL_MESSAGES:
+            raise Rejected(f"a pull of {max_messages} messages: want 1 to {PULL_MESSAGES}", status="INVALID_ARGUMENT")
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._patience
+        while not self._ready(loop.time()):
+            wake = min(until, self._expiries[0][0]) if self._expiries else until
+            if loop.time() >= until:
+                return []
+            await self._wait(wake)
+        return self._take(min(max_messages, self._answer_messages), loop.time())
+
+    async def acknowledge(self, ack_ids: Sequence[str]) -> None:
+        _check_ids(ack_ids)
+        self._expire(asyncio.get_running_loop().time())
+        for ack_id in ack_ids:
+            message = self._leases[ack_id][0] if ack_id in self._leases else self._expired.get(ack_id)
+            if message is None or self._manners.keeps_acknowledged(late=ack_id not in self._leases):
+                continue
+            if ack_id in self._leases:
+                del self._leases[ack_id]
+            if not message.settled:
+                message.settled = True
+                self.unsettled -= 1
+
+    async def extend(self, ack_ids: Sequence[str], seconds: int) -> None:
+        _check_ids(ack_ids)
+        if not 0 <= seconds <= 600:
+            raise Rejected(f"a deadline of {seconds} s: want 0 to 600", status="INVALID_ARGUMENT")
+        now = asyncio.get_running_loop().time()
+        self._expire(now)
+        for ack_id in ack_ids:
+            if ack_id in self._leases:
+                self._lease(ack_id, self._leases[ack_id][0], now + seconds)
+        self._expire(now)
+
+    def accept(self, message: _Message) -> None:
+        """Take a message from the topic; it is visible after the delay that the service takes."""
+        self.unsettled += 1
+        delay = self._manners.visible_after()
+        copies = self._manners.copies()
+        for _ in range(copies):
+            if delay:
+                asyncio.get_running_loop().call_later(delay, self._show, message)
+            else:
+                self._show(message)
+
+    def _show(self, message: _Message) -> None:
+        self._waiting.append(message)
+        while self._pullers:
+            puller = self._pullers.popleft()
+            if not puller.done():
+                puller.set_result(None)
+                return
+
+    def _ready(self, now: float) -> bool:
+        self._expire(now)
+        while self._waiting and self._waiting[0].settled:
+            self._waiting.popleft()
+        return bool(self._waiting)
+
+    async def _wait(self, until: float) -> None:
+        loop = asyncio.get_running_loop()
+        puller: asyncio.Future[None] = loop.create_future()
+        self._pullers.append(puller)
+        timer = loop.call_at(until, _wake, puller)
+        try:
+            await puller
+        finally:
+            timer.cancel()
+
+    def _take(self, most: int, now: float) -> Sequence[Received]:
+        answer: list[Received] = []
+        size = 0
+        while self._waiting and len(answer) < most:
+            place = self._manners.place(len(self._waiting))
+            message = self._waiting[place]
+            size += len(message.data)
+            if answer and size > self._answer_bytes:
+                break
+            del self._waiting[place]
+            if message.settled:
+                continue
+            ack_id = f"{message.message_id}-{next(self._ack_ids)}"
+            self._lease(ack_id, message, now + self._deadline)
+            answer.append(Received(ack_id, message.message_id, message.publish_time, message.data, message.attributes))
+        return answer
+
+    def _lease(self, ack_id: str, message: _Message, until: float) -> None:
+        self._leases[ack_id] = (message, until)
+        heapq.heappush(self._expiries, (until, ack_id))
+
+    def _expire(self, now: float) -> None:
+        while self._expiries and self._expiries[0][0] <= now:
+            until, ack_id = heapq.heappop(self._expiries)
+            message, current = self._leases.get(ack_id, (None, 0.0))
+            if message is not None and current == until:
+                del self._leases[ack_id]
+                self._expired[ack_id] = message
+                if not message.settled:
+                    self._show(message)
+
+
+class FakePubSub:
+    """A Publisher, and the Pullers of its subscriptions. `clock` stamps the publish times."""
+
+    def __init__(self, *, clock: Clock, manners: Manners | None = None) -> None:
+        self._clock = clock
+        self._manners = manners or Good()
+        self._topics: dict[str, list[FakeSubscription]] = {}
+        self._subscriptions: dict[str, FakeSubscription] = {}
+        self._message_ids = count(1)
+
+    def create_topic(self, topic: str) -> None:
+        self._topics.setdefault(topic, [])
+
+    def create_subscription(self, name: str, topic: str, **options: float | int) -> FakeSubscription:
+        """Create a subscription (options: FakeSubscription's); if it exists, return it as it is."""
+        if name not in self._subscriptions:
+            subscription = FakeSubscription(manners=self._manners, **options)  # type: ignore[arg-type]  # by name
+            self._subscriptions[name] = subscription
+            self._topics[topic].append(subscription)
+        return self._subscriptions[name]
+
+    def puller(self, subscription: str) -> FakeSubscription:
+        if subscription not in self._subscriptions:
+            raise Rejected(f"no subscription {subscription!r}", status="NOT_FOUND")
+        return self._subscriptions[subscription]
+
+    async def publish(self, topic: str, messages: Sequence[Outgoing]) -> Sequence[str]:
+        if topic not in self._topics:
+            raise Rejected(f"no topic {topic!r}", status="NOT_FOUND")
+        _check_messages(messages)
+        now = self._clock.now()
+        ids = []
+        for data, attributes in messages:
+            message_id = str(next(self._message_ids))
+            ids.append(message_id)
+            for subscription in self._topics[topic]:
+                subscription.accept(_Message(message_id, now, data, MappingProxyType(dict(attributes))))
+        return ids
+
+
+def _wake(puller: asyncio.Future[None]) -> None:
+    if not puller.done():
+        puller.set_result(None)
+
+
+def _check_ids(ack_ids: Sequence[str]) -> None:
+    if not 0 < len(ack_ids) <= ACK_IDS:
+        raise Rejected(f"{len(ack_ids)} ack ids in a request: want 1 to {ACK_IDS}", status="INVALID_ARGUMENT")
+
+
+def _check_messages(messages: Sequence[Outgoing]) -> None:
+    size = sum(len(data) for data, _ in messages)
+    if not 0 < len(messages) <= 1_000 or size > 10_000_000:
+        raise Rejected(f"{len(messages)} messages of {size} bytes in a request", status="INVALID_ARGUMENT")
+    for data, attributes in messages:
+        if len(attributes) > _ATTRIBUTES:
+            raise Rejected(f"{len(attributes)} attributes, over {_ATTRIBUTES}", status="INVALID_ARGUMENT")
+        if any(len(value.encode()) > _ATTRIBUTE_BYTES for value in attributes.values()):
+            raise Rejected(f"an attribute over {_ATTRIBUTE_BYTES} bytes", status="INVALID_ARGUMENT")
+        if not data and not attributes:
+            raise Rejected("a message with neither data nor attributes", status="INVALID_ARGUMENT")

@@ -1,0 +1,166 @@
+"""The Store port in memory: strongly consistent, atomic, strict about the service's limits. Never fails by itself.
+
+`flavour` tells the two emulators apart where they differ: in what becomes of a stale update that did not ask to fail.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from types import MappingProxyType
+from typing import Literal
+
+from tally.clock import Clock
+from tally.errors import Refused, Rejected
+from tally.limits import LOOKUP_KEYS
+from tally.ports import Committed, Delete, Entity, Insert, Key, Lookup, OnConflict, Page, Query, Update, Value, Write
+from tally.testing import query as queries
+
+Flavour = Literal["datastore", "firestore"]
+
+# The service's own limits, in bytes.
+_ENTITY, _UNINDEXED, _INDEXED, _NAME, _REQUEST = 1_048_572, 1_048_487, 1_500, 1_500, 10 * 1024 * 1024
+
+
+class FakeStore:
+    """`clock` gives the read times; without one there are none, as on one emulator."""
+
+    def __init__(self, *, clock: Clock | None = None, flavour: Flavour = "datastore") -> None:
+        self.entities: dict[Key, Entity] = {}
+        self._kinds: dict[str, dict[Key, Entity]] = {}
+        self._version = 0
+        self._clock = clock
+        self._flavour = flavour
+
+    async def get(self, keys: Sequence[Key]) -> Lookup:
+        if len(keys) > LOOKUP_KEYS:
+            raise Rejected(f"{len(keys)} keys in one lookup, over {LOOKUP_KEYS}", status="INVALID_ARGUMENT")
+        _distinct(keys)
+        for key in keys:
+            _check_key(key)
+        found = tuple(self.entities[key] for key in keys if key in self.entities)
+        missing = tuple(key for key in keys if key not in self.entities)
+        return Lookup(found=found, missing=missing, read_time=self._clock.now() if self._clock else None)
+
+    async def commit(self, writes: Sequence[Write]) -> Committed:
+        _check(writes)
+        stale = [self._stale(write) for write in writes]
+        self._version += 1
+        versions = []
+        conflict = False
+        for write, is_stale in zip(writes, stale, strict=True):
+            if is_stale and self._flavour == "datastore":
+                conflict = True
+                versions.append(self.entities[key_of(write)].version)
+            else:
+                self._apply(write)
+                versions.append(self._version)
+        return Committed(versions=tuple(versions), conflict_detected=conflict)
+
+    async def query(self, query: Query) -> Page:
+        return queries.answer(query, self._kinds.get(query.kind, {}).values())
+
+    def of_kind(self, kind: str) -> Iterable[Entity]:
+        """Return the entities of a kind as they are now: for tests to look at."""
+        return tuple(self._kinds.get(kind, {}).values())
+
+    def _stale(self, write: Write) -> bool:
+        """Raise Refused if a precondition does not hold; say if it is an update that is stale and may be."""
+        stored = self.entities.get(key_of(write))
+        match write:
+            case Insert():
+                if stored is not None:
+                    raise Refused(f"{key_of(write)} exists", status="ALREADY_EXISTS")
+            case Update():
+                if stored is None:
+                    status = "NOT_FOUND" if self._flavour == "datastore" else "FAILED_PRECONDITION"
+                    raise Refused(f"{key_of(write)} does not exist", status=status)
+                if stored.version != write.base_version:
+                    if write.on_conflict is OnConflict.FAIL:
+                        raise Refused(f"{key_of(write)} is at another version", status="FAILED_PRECONDITION")
+                    return True
+            case Delete(base_version=int(base)):
+                if stored is None or stored.version != base:
+                    raise Refused(f"{key_of(write)} is at another version", status="FAILED_PRECONDITION")
+        return False
+
+    def _apply(self, write: Write) -> None:
+        key = key_of(write)
+        kind = self._kinds.setdefault(key[-1][0], {})
+        if isinstance(write, Delete):
+            self.entities.pop(key, None)
+            kind.pop(key, None)
+            return
+        properties = {name: _frozen(value) for name, value in write.entity.properties.items()}
+        self.entities[key] = kind[key] = Entity(
+            key=key,
+            properties=MappingProxyType(properties),
+            indexed=frozenset(write.entity.indexed) & properties.keys(),
+            version=self._version,
+        )
+
+
+def key_of(write: Write) -> Key:
+    return write.key if isinstance(write, Delete) else write.entity.key
+
+
+def size(entity: Entity) -> int:
+    """Return about how many bytes the service would count for an entity."""
+    path = sum(len(kind) + (len(name) if isinstance(name, str) else 8) for kind, name in entity.key)
+    return path + sum(len(name) + _width(value) for name, value in entity.properties.items())
+
+
+def _width(value: Value) -> int:
+    if isinstance(value, bytes):
+        return len(value)
+    if isinstance(value, str):
+        return len(value.encode())
+    if value is None or isinstance(value, bool | int | float | datetime):
+        return 8
+    return sum(len(each.encode()) for each in value)
+
+
+def _frozen(value: Value) -> Value:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _check(writes: Sequence[Write]) -> None:
+    """Raise Rejected for what the service refuses whatever is stored."""
+    _distinct([key_of(write) for write in writes])
+    total = 0
+    for write in writes:
+        _check_key(key_of(write))
+        if not isinstance(write, Delete):
+            total += _check_entity(write.entity)
+    if total > _REQUEST:
+        raise Rejected(f"a request of {total} bytes, over {_REQUEST}", status="INVALID_ARGUMENT")
+
+
+def _distinct(keys: Sequence[Key]) -> None:
+    if len(set(keys)) < len(keys):
+        raise Rejected("a key is named twice", status="INVALID_ARGUMENT")
+
+
+def _check_key(key: Key) -> None:
+    if not key:
+        raise Rejected("an empty key", status="INVALID_ARGUMENT")
+    for _, name in key:
+        if isinstance(name, int):
+            good = name > 0
+        else:
+            good = 0 < len(name.encode()) <= _NAME and not (
+                len(name) > 4 and name.startswith("__") and name.endswith("__")
+            )
+        if not good:
+            raise Rejected(f"key name or id {name!r}", status="INVALID_ARGUMENT")
+
+
+def _check_entity(entity: Entity) -> int:
+    for name, value in entity.properties.items():
+        limit = _INDEXED if name in entity.indexed else _UNINDEXED
+        if isinstance(value, bytes | str) and _width(value) > limit:
+            raise Rejected(f"property {name!r} is over {limit} bytes", status="INVALID_ARGUMENT")
+        if isinstance(value, datetime) and value.tzinfo is None:
+            raise Rejected(f"property {name!r} is a datetime without a zone", status="INVALID_ARGUMENT")
+    total = size(entity)
+    if total > _ENTITY:
+        raise Rejected(f"an entity of {total} bytes, over {_ENTITY}", status="INVALID_ARGUMENT")
+    return total
