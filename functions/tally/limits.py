@@ -44,6 +44,9 @@ MESSAGE_VOTES = Limit(10_000, "votes", "one Pub/Sub message of votes")
 DEAD_LETTER_BYTES = Limit(64_000, "bytes", "what is kept of a message that cannot be decoded")
 PULL_MESSAGES = Limit(1_000, "messages", "one Pull")
 PULL_BYTES = Limit(10_000_000, "bytes", "one Pull's answer, by Pub/Sub's own limit")
+PUBLISH_MESSAGES = Limit(1_000, "messages", "one Publish")
+PUBLISH_BYTES = Limit(9_000_000, "bytes", "the messages of one Publish")
+CHANNEL_BYTES = Limit(16 * 1024 * 1024, "bytes", "one gRPC message, either way")
 ACK_IDS = Limit(1_000, "ack ids", "one Acknowledge or ModifyAckDeadline")
 
 # Worker

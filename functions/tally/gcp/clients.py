@@ -1,0 +1,81 @@
+"""The generated clients of this process: made at first use, in the running event loop, one channel each.
+
+A client that crossed a fork answers nothing and says nothing, so a child process makes its own. The generated clients
+add the routing header that a named database needs; no emulator would notice its absence.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any, Final
+
+import grpc.aio
+from google.cloud.datastore_v1.services.datastore import DatastoreAsyncClient
+from google.cloud.datastore_v1.services.datastore.transports import DatastoreGrpcAsyncIOTransport
+from google.pubsub_v1.services.publisher import PublisherAsyncClient
+from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOTransport
+from google.pubsub_v1.services.subscriber import SubscriberAsyncClient
+from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcAsyncIOTransport
+
+from tally.config import Settings
+from tally.limits import CHANNEL_BYTES
+
+_OPTIONS: Final = (
+    ("grpc.max_send_message_length", int(CHANNEL_BYTES)),
+    ("grpc.max_receive_message_length", int(CHANNEL_BYTES)),
+    # gRPC would wait up to two minutes before it tries a restarted service again.
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.min_reconnect_backoff_ms", 2_000),
+    ("grpc.max_reconnect_backoff_ms", 5_000),
+)
+# A half-open connection must fail, not hang. The emulators answer such pings by closing the connection.
+_CLOUD_OPTIONS: Final = (*_OPTIONS, ("grpc.keepalive_time_ms", 30_000), ("grpc.keepalive_timeout_ms", 10_000))
+# http_proxy is for the world outside: an emulator is on this machine.
+_EMULATOR_OPTIONS: Final = (*_OPTIONS, ("grpc.enable_http_proxy", 0))
+
+
+class Clients:
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._made: dict[str, Any] = {}
+        self._process = os.getpid()
+
+    @property
+    def datastore(self) -> Any:
+        host = self._settings.datastore_emulator
+        return self._client("datastore", lambda: _make(DatastoreAsyncClient, DatastoreGrpcAsyncIOTransport, host))
+
+    @property
+    def publisher(self) -> Any:
+        host = self._settings.pubsub_emulator
+        return self._client("publisher", lambda: _make(PublisherAsyncClient, PublisherGrpcAsyncIOTransport, host))
+
+    @property
+    def subscriber(self) -> Any:
+        host = self._settings.pubsub_emulator
+        return self._client("subscriber", lambda: _make(SubscriberAsyncClient, SubscriberGrpcAsyncIOTransport, host))
+
+    def _client(self, name: str, make: Callable[[], Any]) -> Any:
+        if self._process != os.getpid():
+            self._made, self._process = {}, os.getpid()
+        if name not in self._made:
+            self._made[name] = make()
+        return self._made[name]
+
+    async def close(self) -> None:
+        """Close every channel that this process opened."""
+        made, self._made = self._made, {}
+        if self._process == os.getpid():
+            for client in made.values():
+                await client.transport.close()
+
+
+def _make(client: Any, transport: Any, emulator_host: str) -> Any:
+    if emulator_host:
+        channel = grpc.aio.insecure_channel(emulator_host, options=list(_EMULATOR_OPTIONS))
+        return client(transport=transport(channel=channel))
+
+    def cloud_channel(*arguments: Any, **keywords: Any) -> grpc.aio.Channel:
+        made: grpc.aio.Channel = transport.create_channel(*arguments, **(keywords | {"options": _CLOUD_OPTIONS}))
+        return made
+
+    return client(transport=transport(channel=cloud_channel))
