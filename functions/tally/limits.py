@@ -69,4 +69,15 @@ FOLD_SEGMENTS = Limit(64, "segments", "segments folded into one commit")
 POOL_WORKERS = Limit(1_000, "workers", "workers of one WorkerPool")
 POOL_JOBS = Limit(1_000_000, "jobs", "jobs that wait in one WorkerPool")
 
+# Task queues
+QUEUE_NAME = Limit(100, "characters", "a queue's name: letters, digits and hyphens")
+TASK_NAME = Limit(500, "characters", "a task's name: letters, digits, _ and -")
+TAG_BYTES = Limit(500, "bytes", "a task's tag")
+TASK_BYTES = Limit(8_000_000, "bytes", "a task's payload, whatever the queue")
+PULL_TASK_BYTES = Limit(900_000, "bytes", "a task's payload in a pull queue")
+HEADER_BYTES = Limit(16_000, "bytes", "a task's headers and content type, names and values together")
+DELAY_SECONDS = Limit(10 * 365 * 86_400, "seconds", "how far ahead a task may lie, and live")
+DISPATCH_SECONDS_MIN = Limit(15, "seconds", "a task's dispatch deadline, at least")
+DISPATCH_SECONDS = Limit(1_800, "seconds", "a task's dispatch deadline")
+
 TABLE = {name: value for name, value in globals().items() if isinstance(value, Limit)}
