@@ -80,4 +80,7 @@ DELAY_SECONDS = Limit(10 * 365 * 86_400, "seconds", "how far ahead a task may li
 DISPATCH_SECONDS_MIN = Limit(15, "seconds", "a task's dispatch deadline, at least")
 DISPATCH_SECONDS = Limit(1_800, "seconds", "a task's dispatch deadline")
 
+# Push queues
+TASK_NAMES_KEPT = Limit(1_000_000, "names", "names of tasks that are gone, kept taken by one queue's schedule")
+
 TABLE = {name: value for name, value in globals().items() if isinstance(value, Limit)}
