@@ -1,0 +1,283 @@
+"""Faults by a seeded plan: wrappers over real ports that fail before, after or instead of the call.
+
+    plan = Plan(Random(seed), {"commit:reply-lost": 0.05, "get:deferred": 0.1, "message:copied": 0.1})
+    store = FaultyStore(FakeStore(), Network(plan))
+
+`plan.fired` counts what happened. A call travels outside its caller's process and is applied even when the caller dies.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from random import Random
+from typing import Any, NamedTuple, TypeVar
+
+from tally.errors import BackendError, Refused, Unavailable
+from tally.ports import Committed, Key, Lookup, Outgoing, Page, Publisher, Puller, Query, Received, Store, Write
+from tally.testing.process import no_process
+
+T = TypeVar("T")
+
+CALLS = ("get", "commit", "query", "publish", "pull", "acknowledge", "extend")
+
+# What may become of a call, as `call:fault`.
+FATES = {
+    "refused": "UNAVAILABLE at once, nothing applied",
+    "failed-after": "applied, then UNAVAILABLE",
+    "reply-lost": "applied, DEADLINE_EXCEEDED at the client's deadline",
+    "request-lost": "not applied, DEADLINE_EXCEEDED at the client's deadline",
+    "applied-late": "an error, and applied some time after it",
+    "repeated": "applied twice by a retry below us, the second answer comes back",
+    "slow": "applied and answered late",
+    "aborted": "ABORTED, nothing applied",
+    "aborted-after": "applied, then ABORTED",
+}
+# What else may be done: to a lookup's keys, a pull's answer, a message, an acknowledgement.
+OTHERS = {
+    "get:deferred": "some keys are to be asked for again",
+    "pull:empty": "an empty answer at once",
+    "message:copied": "delivered twice at once, same message id",
+    "message:delayed": "not delivered for some time",
+    "message:swapped": "delivered before older ones",
+    "ack:forgotten": "acknowledged in time, and delivered again all the same",
+    "ack:late-taken": "acknowledged late, and settled all the same",
+}
+
+
+class Fate(NamedTuple):
+    """Seconds on the way there and back; `error` before (not applied) or after; `late`: applied after the error."""
+
+    there: float
+    back: float
+    before: BackendError | None = None
+    after: BackendError | None = None
+    late: float | None = None
+    times: int = 1
+
+
+class Plan:
+    """Decides by its random and its rates (fault → probability per occasion). `quiet` lets no more faults happen.
+
+    `latency` is the mean of one way in seconds; `deadline` the client's own; `lateness` the longest delay of what
+    comes late.
+    """
+
+    def __init__(
+        self,
+        random: Random,
+        rates: Mapping[str, float],
+        *,
+        latency: float = 0.01,
+        deadline: float = 10.0,
+        lateness: float = 20.0,
+    ) -> None:
+        unknown = rates.keys() - {f"{call}:{fate}" for call in CALLS for fate in FATES} - OTHERS.keys()
+        if unknown:
+            raise ValueError(f"unknown faults: {sorted(unknown)}")
+        self.random = random
+        self.fired: Counter[str] = Counter()
+        self.quiet = False
+        self._rates = rates
+        self._latency = latency
+        self._deadline = deadline
+        self._longest = lateness
+        self._fates = {call: [(fate, rates.get(f"{call}:{fate}", 0.0)) for fate in FATES] for call in CALLS}
+        self._outages: dict[str, BackendError] = {}
+
+    def strikes(self, fault: str) -> bool:
+        """Say whether a fault happens on this occasion, and count it."""
+        if self.quiet or self.random.random() >= self._rates.get(fault, 0.0):
+            return False
+        self.fired[fault] += 1
+        return True
+
+    def lateness(self) -> float:
+        return self.random.random() * self._longest
+
+    def break_down(self, call: str, error: BackendError | None) -> None:
+        """Make every such call raise the error from now on; None mends it."""
+        if error is None:
+            self._outages.pop(call, None)
+        else:
+            self._outages[call] = error
+
+    def fate(self, call: str) -> Fate:
+        """Return what becomes of the next call of this kind."""
+        there = back = self._latency * (0.5 + self.random.random())
+        if self._outages and call in self._outages:
+            return Fate(there, back, before=self._outages[call])
+        if self.quiet:
+            return Fate(there, back)
+        dice = self.random.random()
+        for name, rate in self._fates[call]:
+            dice -= rate
+            if dice < 0:
+                self.fired[f"{call}:{name}"] += 1
+                return self._fate(name, call, there, back)
+        return Fate(there, back)
+
+    def _fate(self, name: str, call: str, there: float, back: float) -> Fate:
+        unavailable = Unavailable(f"{call} failed by plan", status="UNAVAILABLE")
+        too_late = Unavailable(f"{call} timed out by plan", status="DEADLINE_EXCEEDED")
+        aborted = Refused(f"{call} aborted by plan", status="ABORTED")
+        match name:
+            case "refused":
+                return Fate(there, back, before=unavailable)
+            case "failed-after":
+                return Fate(there, back, after=unavailable)
+            case "reply-lost":
+                return Fate(there, self._deadline, after=too_late)
+            case "request-lost":
+                return Fate(self._deadline, back, before=too_late)
+            case "applied-late":
+                return Fate(there, back, before=self.random.choice((unavailable, too_late)), late=self.lateness())
+            case "repeated":
+                return Fate(there, back, times=2)
+            case "aborted":
+                return Fate(there, back, before=aborted)
+            case "aborted-after":
+                return Fate(there, back, after=aborted)
+            case _:
+                share = self.random.random() * self._deadline
+                return Fate(there + share, back + self.random.random() * (self._deadline - share))
+
+
+class Network:
+    """Carries calls to a service and answers back, as the plan says."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self._carriers: set[asyncio.Task[None]] = set()
+
+    async def call(self, name: str, send: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Make a call by `send`, which may be used later than now, twice, or not at all."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        carrier = loop.create_task(_carry(send, self.plan.fate(name), answer), context=no_process())
+        self._carriers.add(carrier)
+        carrier.add_done_callback(self._carriers.discard, context=no_process())
+        return await answer
+
+
+async def _carry(send: Callable[[], Coroutine[Any, Any, T]], fate: Fate, answer: asyncio.Future[T]) -> None:
+    await asyncio.sleep(fate.there)
+    if fate.before is not None:
+        _fail(answer, fate.before)
+        if fate.late is not None:
+            await asyncio.sleep(fate.late)
+            with suppress(BackendError):
+                await send()
+        return
+    error: BackendError | None = None
+    result: T
+    for _ in range(fate.times):
+        error = None
+        try:
+            result = await send()
+        except BackendError as failure:
+            error = failure
+    await asyncio.sleep(fate.back)
+    error = fate.after or error
+    if error is not None:
+        _fail(answer, error)
+    elif not answer.done():
+        answer.set_result(result)
+
+
+def _fail(answer: asyncio.Future[Any], error: BackendError) -> None:
+    if not answer.done():
+        answer.set_exception(error)
+        answer.exception()  # its caller may be dead: then nobody will ask
+
+
+class FaultyStore:
+    """A Store behind a network. `poison`, when set, may return an error for a commit instead of its being applied."""
+
+    def __init__(self, store: Store, network: Network) -> None:
+        self._store = store
+        self._network = network
+        self.poison: Callable[[Sequence[Write]], BackendError | None] | None = None
+
+    async def get(self, keys: Sequence[Key]) -> Lookup:
+        keys = tuple(keys)
+        return self._defer(await self._network.call("get", lambda: self._store.get(keys)))
+
+    async def commit(self, writes: Sequence[Write]) -> Committed:
+        writes = tuple(writes)
+        return await self._network.call("commit", lambda: self._commit(writes))
+
+    async def query(self, query: Query) -> Page:
+        return await self._network.call("query", lambda: self._store.query(query))
+
+    async def _commit(self, writes: Sequence[Write]) -> Committed:
+        error = self.poison(writes) if self.poison else None
+        if error is not None:
+            raise error
+        return await self._store.commit(writes)
+
+    def _defer(self, answer: Lookup) -> Lookup:
+        plan = self._network.plan
+        if not plan.strikes("get:deferred"):
+            return answer
+        keys = [*(entity.key for entity in answer.found), *answer.missing]
+        deferred = tuple(key for key in keys if plan.random.random() < 0.5)
+        return Lookup(
+            found=tuple(entity for entity in answer.found if entity.key not in deferred),
+            missing=tuple(key for key in answer.missing if key not in deferred),
+            deferred=deferred,
+            read_time=answer.read_time,
+        )
+
+
+class FaultyPublisher:
+    def __init__(self, publisher: Publisher, network: Network) -> None:
+        self._publisher = publisher
+        self._network = network
+
+    async def publish(self, topic: str, messages: Sequence[Outgoing]) -> Sequence[str]:
+        messages = tuple(messages)
+        return await self._network.call("publish", lambda: self._publisher.publish(topic, messages))
+
+
+class FaultyPuller:
+    def __init__(self, puller: Puller, network: Network) -> None:
+        self._puller = puller
+        self._network = network
+
+    async def pull(self, max_messages: int) -> Sequence[Received]:
+        return await self._network.call("pull", lambda: self._pull(max_messages))
+
+    async def acknowledge(self, ack_ids: Sequence[str]) -> None:
+        ack_ids = tuple(ack_ids)
+        await self._network.call("acknowledge", lambda: self._puller.acknowledge(ack_ids))
+
+    async def extend(self, ack_ids: Sequence[str], seconds: int) -> None:
+        ack_ids = tuple(ack_ids)
+        await self._network.call("extend", lambda: self._puller.extend(ack_ids, seconds))
+
+    async def _pull(self, max_messages: int) -> Sequence[Received]:
+        if self._network.plan.strikes("pull:empty"):
+            return []
+        return await self._puller.pull(max_messages)
+
+
+class SeededManners:
+    """What Pub/Sub does with messages (pubsub.Manners), by a plan."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def visible_after(self) -> float:
+        return self._plan.lateness() if self._plan.strikes("message:delayed") else 0.0
+
+    def copies(self) -> int:
+        return 2 if self._plan.strikes("message:copied") else 1
+
+    def place(self, waiting: int) -> int:
+        if waiting > 1 and self._plan.strikes("message:swapped"):
+            return int(self._plan.random.random() * waiting)
+        return 0
+
+    def keeps_acknowledged(self, *, late: bool) -> bool:
+        return not self._plan.strikes("ack:late-taken") if late else self._plan.strikes("ack:forgotten")
