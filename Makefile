@@ -6,7 +6,7 @@ VOTES ?= 100000
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: setup demo run test lint clean
+.PHONY: setup demo run test infra-tools lint clean
 
 setup: $(VENV)/installed
 
@@ -24,6 +24,14 @@ run: setup
 
 test: setup
 	$(BIN)/python -m pytest $(ARGS)
+
+# What tests/infra needs beside: Terraform's stand-in provider and the policy scanner, each in a venv of its own.
+infra-tools: .venv-tf/installed .venv-checkov/installed
+
+.venv-tf/installed .venv-checkov/installed: tests/infra/requirements-tf.txt tests/infra/requirements-checkov.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --disable-pip-version-check -r tests/infra/requirements-$(patsubst .venv-%/installed,%,$@).txt
+	touch $@
 
 lint: setup
 	$(BIN)/ruff check .

@@ -1,0 +1,16 @@
+# A national vote: 1,000,000 votes a minute (17,000 a second), behind a load balancer that throttles each address.
+public         = true
+retention_days = 31
+load_balancer = {
+  domain              = "vote.example.com"
+  requests_per_minute = 120
+}
+worker = {
+  instances = 2
+  cpu       = 2
+  memory    = "4Gi"
+}
+public_size = {
+  min_instances = 10
+  max_instances = 100
+}

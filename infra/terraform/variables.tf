@@ -1,0 +1,212 @@
+variable "admin_members" {
+  description = "Who may call the admin function, as IAM members; the deploying account reaches it as the project's owner only if it is listed."
+  type        = set(string)
+  default     = []
+  nullable    = false
+
+  validation {
+    condition     = alltrue([for m in var.admin_members : can(regex("^(user|group|serviceAccount|principal|principalSet):.+$", m))])
+    error_message = "Every entry must be user:…, group:…, serviceAccount:…, principal:… or principalSet:…; the admin function is never open to allUsers."
+  }
+}
+
+variable "alert_emails" {
+  description = "Addresses that receive the alerts."
+  type        = set(string)
+  default     = []
+  nullable    = false
+
+  validation {
+    condition     = alltrue([for a in var.alert_emails : can(regex("^[^@\\s]+@[^@\\s]+$", a))])
+    error_message = "Every entry must be an e-mail address."
+  }
+}
+
+variable "ballot_key" {
+  description = "Version of the ballot key that new polls take. To rotate: add the version to ballot_key_versions, apply, then name it here."
+  type        = string
+  default     = "1"
+  nullable    = false
+
+  validation {
+    condition     = contains(var.ballot_key_versions, var.ballot_key)
+    error_message = "ballot_key must be one of ballot_key_versions."
+  }
+}
+
+variable "ballot_key_versions" {
+  description = "Versions of the ballot key's secret that the functions hold: every one that a poll was made with, for as long as the poll takes votes."
+  type        = list(string)
+  default     = ["1"]
+  nullable    = false
+
+  validation {
+    condition     = length(var.ballot_key_versions) > 0 && alltrue([for v in var.ballot_key_versions : can(regex("^[1-9][0-9]*$", v))])
+    error_message = "Name at least one version, by number; \"latest\" would change under the polls."
+  }
+}
+
+variable "deletion_protection" {
+  description = "Refuse to destroy or replace what holds votes: database, topics, subscriptions, ballot keys; and the worker."
+  type        = bool
+  default     = true
+  nullable    = false
+}
+
+variable "load_balancer" {
+  description = "Put an HTTPS load balancer with Cloud Armor before the public function; null for none. An address over its requests a minute gets 429, and is banned for ban_seconds at ten times that."
+  type = object({
+    domain              = string
+    requests_per_minute = optional(number, 120)
+    ban_seconds         = optional(number, 600)
+  })
+  default = null
+
+  validation {
+    condition     = var.load_balancer == null || can(regex("^([a-z0-9]([a-z0-9-]*[a-z0-9])?\\.)+[a-z]{2,}$", var.load_balancer.domain))
+    error_message = "domain must be a host name, such as vote.example.com."
+  }
+  validation {
+    condition     = var.load_balancer == null || try(var.load_balancer.requests_per_minute >= 1 && var.load_balancer.requests_per_minute <= 10000, false)
+    error_message = "requests_per_minute is from 1 to 10,000."
+  }
+}
+
+variable "name" {
+  description = "Prefix of every resource name."
+  type        = string
+  default     = "tally"
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^[a-z][a-z0-9-]{1,18}[a-z0-9]$", var.name))
+    error_message = "3 to 20 characters: lower-case letters, digits and hyphens, starting with a letter."
+  }
+}
+
+variable "project_id" {
+  description = "Project that holds everything."
+  type        = string
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^[a-z][a-z0-9-]{4,28}[a-z0-9]$", var.project_id))
+    error_message = "A project id has 6 to 30 lower-case letters, digits and hyphens."
+  }
+}
+
+variable "public" {
+  description = "Let anyone call the vote endpoint, without a Google identity."
+  type        = bool
+  default     = false
+  nullable    = false
+}
+
+variable "public_size" {
+  description = "Size of the public function: one instance serves a few thousand single votes a second."
+  type = object({
+    min_instances = optional(number, 0)
+    max_instances = optional(number, 10)
+    concurrency   = optional(number, 250)
+    cpu           = optional(number, 1)
+    memory        = optional(string, "512Mi")
+  })
+  default  = {}
+  nullable = false
+
+  validation {
+    condition     = var.public_size.concurrency > 1 && var.public_size.concurrency <= 1000
+    error_message = "concurrency is from 2 to 1,000: votes that arrive together share one publish."
+  }
+  validation {
+    condition     = var.public_size.cpu >= 1
+    error_message = "Cloud Run serves more than one request at a time only with at least 1 vCPU."
+  }
+  validation {
+    condition     = var.public_size.min_instances >= 0 && var.public_size.max_instances >= max(1, var.public_size.min_instances)
+    error_message = "max_instances is at least 1 and at least min_instances."
+  }
+}
+
+variable "region" {
+  description = "Region of every regional resource, and of the database."
+  type        = string
+  default     = "us-central1"
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^[a-z]+-[a-z]+[0-9]+$", var.region))
+    error_message = "A region looks like us-central1."
+  }
+}
+
+variable "retention_days" {
+  description = "How long topics and subscriptions keep votes that no worker has counted yet."
+  type        = number
+  default     = 7
+  nullable    = false
+
+  validation {
+    condition     = var.retention_days >= 7 && var.retention_days <= 31
+    error_message = "Votes are kept 7 to 31 days: shorter than a long weekend loses votes, longer than 31 days Pub/Sub does not keep them."
+  }
+}
+
+variable "settle_seconds" {
+  description = "Pause after APIs are enabled and after accounts and grants are made, as both take a while to be seen everywhere; 0 for a dry run."
+  type        = number
+  default     = 60
+  nullable    = false
+
+  validation {
+    condition     = var.settle_seconds >= 0 && var.settle_seconds <= 600
+    error_message = "settle_seconds is from 0 to 600."
+  }
+}
+
+variable "source_archive" {
+  description = "Path of the functions' source zip, as infra/package.py makes it."
+  type        = string
+  nullable    = false
+
+  validation {
+    condition     = endswith(var.source_archive, ".zip")
+    error_message = "The source archive must be a .zip file."
+  }
+}
+
+variable "worker" {
+  description = "The worker: a pool of instances that run all the time, or, with a schedule (cron), a job that counts what waits and ends. The count is only the first one: `make scale` changes it."
+  type = object({
+    instances = optional(number, 1)
+    cpu       = optional(number, 1)
+    memory    = optional(string, "1Gi")
+    schedule  = optional(string)
+  })
+  default  = {}
+  nullable = false
+
+  validation {
+    condition     = var.worker.instances >= 0 && var.worker.instances <= 4 && floor(var.worker.instances) == var.worker.instances
+    error_message = "instances is a whole number from 0 to 4: more than 4 workers on one subscription get in each other's way."
+  }
+  validation {
+    condition     = var.worker.cpu >= 1
+    error_message = "A worker needs at least 1 vCPU."
+  }
+  validation {
+    condition     = var.worker.schedule == null || can(regex("^\\S+ \\S+ \\S+ \\S+ \\S+$", var.worker.schedule))
+    error_message = "schedule has five cron fields, such as \"*/10 * * * *\"."
+  }
+}
+
+variable "worker_image" {
+  description = "The worker's image by digest: registry/name@sha256:…"
+  type        = string
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^[^@\\s]+@sha256:[0-9a-f]{64}$", var.worker_image))
+    error_message = "Name the worker image by digest, so that a roll-back gets the same bytes."
+  }
+}
