@@ -1,0 +1,120 @@
+"""One server as a child process: its own process group, a log file, a free port, readiness, and a certain end.
+
+The group is killed as a whole, and by the kernel too when this process dies: a server that outlives its run would meet
+the next one with old data.
+"""
+
+import contextlib
+import http.client
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+READY_SECONDS = 60.0
+STOP_SECONDS = 5.0
+
+
+class StartError(Exception):
+    """A server did not come up; the message has the end of its log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """`command` makes the arguments for a port; the server's address goes into the environment variable `variable`."""
+
+    name: str
+    variable: str
+    command: Callable[[int], Sequence[str]]
+
+
+class Process:
+    """A started server. `address` is host:port."""
+
+    def __init__(self, program: Program, log_dir: Path) -> None:
+        port = free_port()
+        log_dir.mkdir(parents=True, exist_ok=True)
+        self.program = program
+        self.address = f"127.0.0.1:{port}"
+        self.log = log_dir / f"{program.name}-{port}.log"
+        with self.log.open("wb") as log:
+            self._child = spawn(program.command(port), log=log)
+
+    @property
+    def running(self) -> bool:
+        return self._child.poll() is None
+
+    def wait_until_ready(self) -> None:
+        """Return once `GET /` answers 200; raise StartError when the process ends or READY_SECONDS pass first."""
+        limit = time.monotonic() + READY_SECONDS
+        while time.monotonic() < limit:
+            if not self.running:
+                raise StartError(f"{self.program.name} ended with {self._child.returncode}:\n{self._end_of_log()}")
+            if _answers(self.address):
+                return
+            time.sleep(0.05)
+        raise StartError(f"{self.program.name} is not ready after {READY_SECONDS:.0f} s:\n{self._end_of_log()}")
+
+    def stop(self) -> None:
+        stop(self._child)
+
+    def _end_of_log(self) -> str:
+        return self.log.read_text(errors="replace")[-2_000:]
+
+
+def spawn(
+    command: Sequence[str], *, environ: Mapping[str, str] | None = None, log: IO[bytes] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a command as the leader of its own process group, to be killed when this process dies (on Linux).
+
+    Call it from the main thread: the kernel takes the end of the calling thread for the end of the parent.
+    """
+    guard = shutil.which("setpriv")
+    prefix = [guard, "--pdeathsig", "KILL", "--"] if guard else []
+    return subprocess.Popen(
+        [*prefix, *command],
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log and subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+
+def stop(child: subprocess.Popen[bytes]) -> None:
+    """End a process group that `spawn` made: SIGTERM, then SIGKILL after STOP_SECONDS or once its leader is gone."""
+    _signal_group(child, signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(STOP_SECONDS)
+    _signal_group(child, signal.SIGKILL)
+    child.wait()
+
+
+def _signal_group(child: subprocess.Popen[bytes], number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, number)
+
+
+def free_port() -> int:
+    """Return a port that nothing listens on at this moment."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def _answers(address: str) -> bool:
+    connection = http.client.HTTPConnection(address, timeout=2)
+    try:
+        connection.request("GET", "/")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

@@ -1,0 +1,98 @@
+"""Any small server stands for an emulator here; the real ones are started under tests/integration."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from emulator.launch import programs, run
+from emulator.process import Program, StartError, stop
+
+SERVER = Program(
+    name="server",
+    variable="SERVER_HOST",
+    command=lambda port: [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", str(port)],
+)
+
+
+def alive(process: int) -> bool:
+    """Tell whether a process runs; one that is dead but not yet reaped does not."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def wait_until_dead(process: int) -> None:
+    limit = time.monotonic() + 10
+    while alive(process):
+        assert time.monotonic() < limit, f"process {process} still runs"
+        time.sleep(0.01)
+
+
+def test_a_server_is_ready_when_it_answers_and_gone_when_the_block_is_left(tmp_path: Path) -> None:
+    with run([SERVER, SERVER], log_dir=tmp_path) as (first, second):
+        assert first.address != second.address
+        assert first.running
+        assert second.running
+    assert not first.running
+    assert not second.running
+    assert "GET / HTTP" in first.log.read_text()
+
+
+def test_a_server_that_ends_at_once_is_reported_with_its_log_and_its_neighbour_is_stopped(tmp_path: Path) -> None:
+    broken = Program(name="broken", variable="X", command=lambda port: [sys.executable, "-c", "print('no disk')"])
+    with pytest.raises(StartError, match=r"broken ended with 0:\nno disk"), run([SERVER, broken], log_dir=tmp_path):
+        pytest.fail("a stack that is not whole was handed out")
+    port = int(next(tmp_path.glob("server-*.log")).stem.removeprefix("server-"))
+    with socket.socket() as client:
+        assert client.connect_ex(("127.0.0.1", port)) != 0
+
+
+def test_stopping_takes_the_whole_group_also_the_child_of_a_wrapper_that_ignores_signals() -> None:
+    script = """
+import subprocess, sys, time
+deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(60)"
+inner = subprocess.Popen([sys.executable, "-c", deaf], stdout=subprocess.PIPE)
+inner.stdout.readline()
+print(inner.pid, flush=True)
+time.sleep(60)
+"""
+    child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, start_new_session=True)
+    assert child.stdout is not None
+    with child.stdout as out:
+        inner = int(out.readline())
+    stop(child)
+    wait_until_dead(inner)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's parent-death signal is Linux's")
+def test_servers_die_with_the_process_that_started_them(tmp_path: Path) -> None:
+    script = """
+import sys, time
+from pathlib import Path
+from emulator.launch import run
+from tests.unit.emulator.test_process import SERVER
+with run([SERVER], log_dir=Path(sys.argv[1])) as (server,):
+    print(server._child.pid, flush=True)
+    time.sleep(60)
+"""
+    parent = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, cwd=Path.cwd())
+    assert parent.stdout is not None
+    with parent.stdout as out:
+        server = int(out.readline())
+    assert alive(server)
+    os.kill(parent.pid, signal.SIGKILL)
+    parent.wait()
+    wait_until_dead(server)
+
+
+def test_an_emulator_whose_host_is_given_is_not_started() -> None:
+    given = {"PUBSUB_EMULATOR_HOST": "127.0.0.1:1", "DATASTORE_EMULATOR_HOST": "127.0.0.1:2"}
+    assert programs("firestore", given) == []
