@@ -15,9 +15,12 @@ BackendName = Literal["cloud", "emulator", "embedded"]
 
 
 class Variable(NamedTuple):
+    """`where` a deployment sets it: on every part, on the functions alone, or nowhere (it is for local work)."""
+
     name: str
     default: str
     meaning: str
+    where: Literal["everywhere", "functions", "local"] = "everywhere"
 
 
 VARIABLES = (
@@ -32,12 +35,13 @@ VARIABLES = (
         "TALLY_BALLOT_KEYS",
         "",
         "folder with a file a ballot key version (hex); locally made under TALLY_STATE",
+        "functions",
     ),
-    Variable("TALLY_BALLOT_KEY", "1", "version of the ballot key that new polls take"),
-    Variable("TALLY_STATE", ".tally", "folder of the embedded store and the local ballot keys"),
-    Variable("PUBSUB_EMULATOR_HOST", "", "host:port of a Pub/Sub emulator"),
-    Variable("DATASTORE_EMULATOR_HOST", "", "host:port of a Datastore emulator"),
-    Variable("CLOUD_TASKS_EMULATOR_HOST", "", "host:port of a Cloud Tasks emulator"),
+    Variable("TALLY_BALLOT_KEY", "1", "version of the ballot key that new polls take", "functions"),
+    Variable("TALLY_STATE", ".tally", "folder of the embedded store and the local ballot keys", "local"),
+    Variable("PUBSUB_EMULATOR_HOST", "", "host:port of a Pub/Sub emulator", "local"),
+    Variable("DATASTORE_EMULATOR_HOST", "", "host:port of a Datastore emulator", "local"),
+    Variable("CLOUD_TASKS_EMULATOR_HOST", "", "host:port of a Cloud Tasks emulator", "local"),
 )
 _CLOUD_RUN = ("K_SERVICE", "CLOUD_RUN_JOB", "CLOUD_RUN_WORKER_POOL")
 _HOST = re.compile(r"[A-Za-z0-9.\-\[\]:]+:\d{1,5}")
