@@ -1,13 +1,133 @@
 """The composition root: settings → backend → services. The one place that sees backends and services together."""
 
+import asyncio
+import os
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
+from random import Random, SystemRandom
 from typing import cast
+from weakref import WeakKeyDictionary
 
+from starlette.requests import Request
+
+from tally import config, logs
+from tally.clock import Clock, Stamps, SystemClock
 from tally.config import Settings
+from tally.errors import ConfigError
 from tally.ports import Backend
+from tally.votes import keyring
+from tally.votes.definitions import Definitions
+from tally.votes.intake import Intake
+from tally.votes.keyring import KeyRing
+from tally.votes.microbatch import MicroBatcher
+from tally.votes.polls import Polls
+from tally.votes.results import ResultsReader
+from tally.web import health, polls, results, votes
+from tally.web.answer import Answer
+from tally.web.app import App, Route
 
 
 async def open_backend(settings: Settings) -> Backend:
     """Open the ports of the backend that the settings name; the import is lazy, so that embedded needs no google."""
     package = import_module("tally.embedded" if settings.backend == "embedded" else "tally.gcp")
     return cast(Backend, await package.open(settings))
+
+
+def ballot_keys(settings: Settings) -> KeyRing:
+    """Load the ballot keys; make the current one if it is missing, but never in the cloud: there, raise ConfigError."""
+    if settings.backend != "cloud":
+        keyring.make(settings.ballot_keys, settings.ballot_key)
+    keys = keyring.load(settings.ballot_keys)
+    if settings.ballot_key not in keys:
+        raise ConfigError(f"TALLY_BALLOT_KEYS={settings.ballot_keys}: no key of version {settings.ballot_key!r} there")
+    return keys
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """A web application and what it must put in order before the process ends."""
+
+    app: App
+    closers: tuple[Callable[[], Awaitable[None]], ...]
+
+    async def close(self) -> None:
+        """Publish what was taken, finish reads, close the clients."""
+        for closer in self.closers:
+            await closer()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """What services take from outside beside the backend; tests give another one. `token` returns 16 random bytes."""
+
+    clock: Clock = field(default_factory=SystemClock)
+    random: Random = field(default_factory=SystemRandom)
+    token: Callable[[], bytes] = field(default=partial(secrets.token_bytes, 16))
+
+
+def public_site(settings: Settings, backend: Backend, world: World) -> Site:
+    """Compose function `public`: votes in, polls and results out."""
+    clock, random = world.clock, world.random
+    definitions = Definitions(backend.store, clock, random, ballot_keys(settings))
+    batcher = MicroBatcher(backend.publisher, clock, random)
+    intake = Intake(definitions, batcher, Stamps(clock), settings.topic, world.token)
+    reader = ResultsReader(backend.store, definitions, clock)
+    routes = [
+        *votes.routes(intake),
+        *polls.public_routes(definitions, clock),
+        *results.routes(reader, clock),
+        *health.routes(batcher),
+    ]
+    return Site(app=App(routes), closers=(batcher.close, definitions.close, backend.close))
+
+
+def admin_site(settings: Settings, backend: Backend, world: World) -> Site:
+    """Compose function `admin`: polls made, listed, changed, closed, deleted."""
+    return Site(app=App([*admin_routes(settings, backend, world), *health.routes(None)]), closers=(backend.close,))
+
+
+def whole_site(settings: Settings, backend: Backend, world: World) -> Site:
+    """Compose both functions on one address, for local work; what both have, the administrator's serves."""
+    public = public_site(settings, backend, world)
+    return Site(app=App([*public.app.routes, *admin_routes(settings, backend, world)]), closers=public.closers)
+
+
+def admin_routes(settings: Settings, backend: Backend, world: World) -> list[Route]:
+    keyring.check_version(settings.ballot_key)
+    service = Polls(backend.store, world.clock, world.random, settings.ballot_key)
+    return polls.admin_routes(service, world.clock)
+
+
+class Function:
+    """A web function of the Functions Framework: its site is made at the first request of each event loop."""
+
+    def __init__(self, compose: Callable[[Settings, Backend, World], Site]) -> None:
+        self._compose = compose
+        self._sites: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[Site]] = WeakKeyDictionary()
+
+    async def __call__(self, request: Request) -> Answer:
+        loop = asyncio.get_running_loop()
+        opening = self._sites.get(loop)
+        if opening is None or (opening.done() and opening.exception() is not None):
+            opening = self._sites[loop] = loop.create_task(self._open())
+        site = opening.result() if opening.done() else await asyncio.shield(opening)
+        return await site.app.answer(request)
+
+    async def _open(self) -> Site:
+        settings = config.load(os.environ)
+        return self._compose(settings, await open_backend(settings), World())
+
+
+def start(environ: Mapping[str, str]) -> None:
+    """Do what a function's process does first: set up logs, and fail now if it could not take votes later."""
+    logs.setup()
+    settings = config.load(environ)
+    if environ.get("FUNCTION_TARGET", "public") == "public":
+        ballot_keys(settings)
+
+
+public = Function(public_site)
+admin = Function(admin_site)

@@ -2,7 +2,8 @@
 
     TallyError                  code, message
     ├── InvalidInput            the caller's value is wrong; the message names the value and the limit
-    │   └── TooLarge            a size is over its limit
+    │   ├── TooLarge            a size is over its limit
+    │   └── UnsupportedMedia    a request's body is of a type that we do not read
     ├── NotFound                no such poll, queue, task
     ├── Conflict                the state forbids it: frozen field, stale revision, name in use
     ├── VoteRefused             the poll does not take this vote (not open, closed, option withdrawn)
@@ -37,6 +38,10 @@ class InvalidInput(TallyError):
 
 class TooLarge(InvalidInput):
     code = "too-large"
+
+
+class UnsupportedMedia(InvalidInput):
+    code = "unsupported-media-type"
 
 
 class NotFound(TallyError):

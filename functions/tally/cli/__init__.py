@@ -4,6 +4,7 @@ import click
 
 from tally import __version__
 from tally.cli.console import Group
+from tally.cli.serve import serve
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -13,3 +14,6 @@ def main() -> None:
 
     Settings come from TALLY_* variables; commands that talk to a server take --url or TALLY_URL.
     """
+
+
+main.add_command(serve)

@@ -1,0 +1,21 @@
+"""What Google Cloud runs: `functions-framework --source functions/main.py --target public`, or `admin`."""
+
+import os
+
+from functions_framework import aio
+from starlette.requests import Request
+
+from tally import bootstrap
+from tally.web.answer import Answer
+
+bootstrap.start(os.environ)
+
+
+@aio.http
+async def public(request: Request) -> Answer:
+    return await bootstrap.public(request)
+
+
+@aio.http
+async def admin(request: Request) -> Answer:
+    return await bootstrap.admin(request)

@@ -1,0 +1,48 @@
+"""`tally serve`: both functions on one port, for local work."""
+
+import os
+import socket
+
+import click
+import uvicorn
+
+from tally import bootstrap, config, logs
+from tally.cli.console import run
+from tally.errors import ConfigError
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", default=8080, show_default=True, help="Port to listen on; 0 takes a free one.")
+def serve(host: str, port: int) -> None:
+    """Serve the public and the admin routes on one port, until interrupted.
+
+    \b
+    Example:
+      tally serve --port 0
+    """
+    logs.setup()
+    run(_serve(host, port))
+
+
+async def _serve(host: str, port: int) -> None:
+    settings = config.load(os.environ)
+    if settings.backend == "cloud":
+        raise ConfigError("TALLY_BACKEND=cloud: `tally serve` opens the admin routes to all; deploy the functions")
+    listener = _listen(host, port)
+    backend = await bootstrap.open_backend(settings)
+    await backend.prepare()
+    site = bootstrap.whole_site(settings, backend, bootstrap.World())
+    server = uvicorn.Server(uvicorn.Config(site.app, log_level="warning", access_log=False, lifespan="off"))
+    click.echo(f"Tally serves on http://{host}:{listener.getsockname()[1]} ({settings.backend})")
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        await site.close()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise click.ClickException(f"cannot listen on {host}:{port}: {error.strerror}") from error

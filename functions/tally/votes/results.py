@@ -1,0 +1,73 @@
+"""Results: the sum of a poll's shards, read by key. Totals never fall; they trail the votes by about a second."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from tally import ports
+from tally.clock import Clock
+from tally.limits import LOOKUP_BYTES, LOOKUP_KEYS, SHARD_BYTES
+from tally.ports import Entity
+from tally.votes import keys
+from tally.votes.definitions import Definitions
+from tally.votes.poll import Poll
+
+_counts = msgspec.json.Decoder(list[int]).decode
+_COUNT_BYTES = 12  # of one option in a shard, at most
+_REST_BYTES = 32_000  # of a shard beside its counts: the list of segments
+
+
+class Results(NamedTuple):
+    """`counts` by option number; None while the poll hides them. `as_of` in µs."""
+
+    poll: Poll
+    counts: tuple[int, ...] | None
+    as_of: int
+
+
+class ResultsReader:
+    def __init__(self, store: ports.Store, definitions: Definitions, clock: Clock) -> None:
+        self._store = store
+        self._definitions = definitions
+        self._clock = clock
+
+    async def read(self, poll_id: str) -> Results:
+        """Return the results as of now; raise NotFound, Busy, Unavailable."""
+        now = self._clock.now()
+        definition = await self._definitions.get(poll_id, now)
+        if hidden(definition.poll, definition.sent_at):
+            return Results(definition.poll, None, now)
+        return await self.count(definition.poll)
+
+    async def count(self, poll: Poll) -> Results:
+        """Sum the shards of a poll, whatever it hides."""
+        now = self._clock.now()
+        shards = [keys.shard(poll.id, partition) for partition in range(poll.partitions)]
+        size = lookup_size(len(poll.options))
+        chunks = [shards[start : start + size] for start in range(0, len(shards), size)]
+        answers = await asyncio.gather(*[ports.read(self._store, chunk) for chunk in chunks])
+        entities = [entity for found, _ in answers for entity in found.values()]
+        read_times = [now if read_time is None else read_time for _, read_time in answers]
+        return Results(poll, total(entities, len(poll.options)), min(read_times))
+
+
+def hidden(poll: Poll, sent_at: int) -> bool:
+    """Say whether a definition read at `sent_at` hides the counts: read before the end, it may not know a later one."""
+    return poll.results == "after-close" and sent_at < poll.ends_at
+
+
+def lookup_size(options: int) -> int:
+    """Return how many shards of a poll one lookup may ask for, by the worst case of their sizes."""
+    worst = min(SHARD_BYTES, options * _COUNT_BYTES + _REST_BYTES)
+    return min(LOOKUP_KEYS, max(1, LOOKUP_BYTES // worst))
+
+
+def total(shards: Sequence[Entity], options: int) -> tuple[int, ...]:
+    """Add the counts of shards; one may be shorter than `options`, or longer than an old definition knows."""
+    sums = [0] * options
+    for shard in shards:
+        for number, count in enumerate(_counts(str(shard.properties["counts"]))[:options]):
+            sums[number] += count
+    return tuple(sums)
