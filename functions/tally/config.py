@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple, cast
 from tally.errors import ConfigError
 
 BackendName = Literal["cloud", "emulator", "embedded"]
+Durability = Literal["power-loss", "process-crash"]
 
 
 class Variable(NamedTuple):
@@ -39,6 +40,12 @@ VARIABLES = (
     ),
     Variable("TALLY_BALLOT_KEY", "1", "version of the ballot key that new polls take", "functions"),
     Variable("TALLY_STATE", ".tally", "folder of the embedded store and the local ballot keys", "local"),
+    Variable(
+        "TALLY_DURABILITY",
+        "power-loss",
+        "what a write on embedded survives: `power-loss` (an fsync a group), or only `process-crash` (faster)",
+        "local",
+    ),
     Variable("PUBSUB_EMULATOR_HOST", "", "host:port of a Pub/Sub emulator", "local"),
     Variable("DATASTORE_EMULATOR_HOST", "", "host:port of a Datastore emulator", "local"),
     Variable("CLOUD_TASKS_EMULATOR_HOST", "", "host:port of a Cloud Tasks emulator", "local"),
@@ -59,6 +66,7 @@ class Settings:
     ballot_keys: Path
     ballot_key: str
     state: Path
+    durability: Durability
     pubsub_emulator: str
     datastore_emulator: str
     cloud_tasks_emulator: str
@@ -83,6 +91,7 @@ def load(environ: Mapping[str, str]) -> Settings:
         ballot_keys=Path(value["TALLY_BALLOT_KEYS"]) if value["TALLY_BALLOT_KEYS"] else state / "ballot-keys",
         ballot_key=value["TALLY_BALLOT_KEY"],
         state=state,
+        durability=_durability(value["TALLY_DURABILITY"]),
         pubsub_emulator=hosts["PUBSUB_EMULATOR_HOST"],
         datastore_emulator=hosts["DATASTORE_EMULATOR_HOST"],
         cloud_tasks_emulator=hosts["CLOUD_TASKS_EMULATOR_HOST"],
@@ -93,6 +102,12 @@ def _host(name: str, value: str) -> str:
     if value and not _HOST.fullmatch(value):
         raise ConfigError(f"{name}={value!r}: want host:port, without a scheme, path or space")
     return value
+
+
+def _durability(value: str) -> Durability:
+    if value not in ("power-loss", "process-crash"):
+        raise ConfigError(f"TALLY_DURABILITY={value!r}: want power-loss or process-crash")
+    return cast(Durability, value)
 
 
 def _backend(value: str, hosts: Mapping[str, str], *, on_cloud_run: bool) -> BackendName:

@@ -83,4 +83,8 @@ DISPATCH_SECONDS = Limit(1_800, "seconds", "a task's dispatch deadline")
 # Push queues
 TASK_NAMES_KEPT = Limit(1_000_000, "names", "names of tasks that are gone, kept taken by one queue's schedule")
 
+# Embedded
+EMBEDDED_WAITING_WRITES = Limit(100_000, "writes", "writes that wait for the file in one process")
+EMBEDDED_GROUP_WRITES = Limit(4_096, "writes", "writes that share one transaction of the file")
+
 TABLE = {name: value for name, value in globals().items() if isinstance(value, Limit)}

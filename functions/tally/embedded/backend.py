@@ -1,0 +1,65 @@
+"""The backend on one SQLite file: opens it once and hands out the ports."""
+
+import asyncio
+import sqlite3
+
+from tally.clock import Clock
+from tally.config import Settings
+from tally.embedded.failure import translate
+from tally.embedded.file import File
+from tally.embedded.messages import SqlitePublisher, SqlitePuller, create_subscription, create_topic, keep_house
+from tally.embedded.reader import Reader
+from tally.embedded.signal import Signal
+from tally.embedded.store import SqliteStore
+from tally.embedded.writer import Transaction, Writer
+from tally.ports import Publisher, Puller, Store
+
+FILE_NAME = "tally.sqlite3"
+
+
+class SqliteBackend:
+    """The ports of one process on the file; belongs to the event loop that opened it."""
+
+    store: Store
+    publisher: Publisher
+
+    def __init__(self, file: File, settings: Settings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._reader = Reader(file)
+        self._writer = Writer(file, clock, keep_house)
+        self._signal = Signal(self._reader)
+        self.store = SqliteStore(self._writer, self._reader, clock)
+        self.publisher = SqlitePublisher(self._writer, self._signal)
+
+    @classmethod
+    async def open(cls, settings: Settings, clock: Clock) -> "SqliteBackend":
+        file = File(path=settings.state / FILE_NAME, durability=settings.durability)
+        try:
+            await asyncio.to_thread(file.create)
+        except sqlite3.Error as error:
+            raise translate(error, file.path) from error
+        return cls(file, settings, clock)
+
+    def puller(self, subscription: str) -> Puller:
+        return SqlitePuller(subscription, self._writer, self._reader, self._signal, self._clock)
+
+    async def prepare(self) -> None:
+        settings = self._settings
+        pairs = (
+            (settings.topic, settings.subscription),
+            (settings.dead_letter_topic, settings.dead_letter_subscription),
+        )
+
+        def create(transaction: Transaction) -> None:
+            for topic, subscription in pairs:
+                create_topic(transaction, topic)
+                create_subscription(transaction, subscription, topic)
+
+        await self._writer.run(create)
+
+    async def close(self) -> None:
+        """Finish the writes that wait, then let the file go."""
+        await self._signal.close()
+        await self._writer.close()
+        await self._reader.close()

@@ -1,0 +1,222 @@
+"""The one thread of a process that writes. Whatever waits when its turn comes shares one transaction and one sync.
+
+A group that fails as a whole is answered as a whole; one operation that is refused leaves the others alone. Statements
+are few and wide on purpose: each gives the interpreter's lock away, and getting it back from a busy event loop can
+take 5 ms.
+"""
+
+import asyncio
+import contextlib
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+from typing import Any, NamedTuple, TypeVar
+
+from tally.clock import SECOND, Clock
+from tally.embedded.failure import translate
+from tally.embedded.file import File
+from tally.embedded.turn import Turn
+from tally.errors import BackendError, Unavailable
+from tally.limits import EMBEDDED_GROUP_WRITES, EMBEDDED_WAITING_WRITES
+
+T = TypeVar("T")
+Row = tuple[int | str | bytes, ...]
+
+ANSWER_SECONDS = 8.0
+HOUSEKEEPING_SECONDS = 60.0
+_CHUNKS = (1_024, 128, 16, 1)
+
+
+class Transaction:
+    """One transaction of the file, with its time in µs and the file's counter."""
+
+    def __init__(self, connection: sqlite3.Connection, now: int, counter: int) -> None:
+        self.execute = connection.execute
+        self.executemany = connection.executemany
+        self.now = now
+        self.counter = counter
+        self.subscriptions: dict[str, list[int]] = {}
+        self._later: dict[str, list[Row]] = {}
+
+    def next(self) -> int:
+        """Return a number that was never given before."""
+        self.counter += 1
+        return self.counter
+
+    def insert_later(self, table: str, row: Row) -> None:
+        """Insert a row at the end of the transaction, many a statement."""
+        self._later.setdefault(table, []).append(row)
+
+    def flush(self) -> None:
+        for table, rows in self._later.items():
+            start = 0
+            for size in _CHUNKS:
+                values = ",".join([f"({','.join('?' * len(rows[0]))})"] * size)
+                while len(rows) - start >= size:
+                    flat = [value for row in rows[start : start + size] for value in row]
+                    self.execute(f"INSERT INTO {table} VALUES {values}", flat)
+                    start += size
+
+
+class _Job(NamedTuple):
+    operation: Callable[[Transaction], Any]
+    future: asyncio.Future[Any]
+    since: float
+
+
+class _Outcome(NamedTuple):
+    job: _Job
+    value: object
+    error: BackendError | None
+
+
+class Writer:
+    """Belongs to the event loop that makes it."""
+
+    def __init__(self, file: File, clock: Clock, housekeeping: Callable[[Transaction], None]) -> None:
+        self._file = file
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._housekeeping = _Job(housekeeping, self._loop.create_future(), 0.0)
+        self._queue: SimpleQueue[_Job | None] = SimpleQueue()
+        self._waiting: deque[_Job] = deque()
+        self._watch: asyncio.TimerHandle | None = None
+        self._closed = False
+        self._connection: sqlite3.Connection | None = None
+        self._thread = threading.Thread(target=self._run, name="tally-writer", daemon=True)
+        self._thread.start()
+
+    async def run(self, operation: Callable[[Transaction], T]) -> T:
+        """Run an operation in a transaction; return its value once that is durable.
+
+        The operation runs in the writer's thread, makes no change before it raises, and raises only BackendErrors of
+        its own. Raises those, and Unavailable when the file fails or gives no answer within ANSWER_SECONDS.
+        """
+        if self._closed:
+            raise Unavailable(f"{self._file.path} is closed", status="CLOSED")
+        if len(self._waiting) >= EMBEDDED_WAITING_WRITES:
+            raise Unavailable(
+                f"{self._file.path}: {EMBEDDED_WAITING_WRITES} writes wait already", status="RESOURCE_EXHAUSTED"
+            )
+        job = _Job(operation, self._loop.create_future(), self._loop.time())
+        self._waiting.append(job)
+        self._queue.put(job)
+        if self._watch is None:
+            self._watch = self._loop.call_later(1.0, self._fail_overdue)
+        value: T = await job.future
+        return value
+
+    async def close(self) -> None:
+        """Finish what waits, then close; gives up after ANSWER_SECONDS on a file that does not answer."""
+        if not self._closed:
+            self._closed = True
+            self._queue.put(None)
+        await asyncio.to_thread(self._thread.join, ANSWER_SECONDS)
+        if self._watch is not None:
+            self._watch.cancel()
+
+    def _fail_overdue(self) -> None:
+        """Give up what has no answer in time: a stopped process can hold the file's lock for ever."""
+        limit = self._loop.time() - ANSWER_SECONDS
+        while self._waiting and (self._waiting[0].future.done() or self._waiting[0].since < limit):
+            future = self._waiting.popleft().future
+            if not future.done():
+                message = f"{self._file.path}: no answer in {ANSWER_SECONDS} s; another process may hold its lock"
+                future.set_exception(Unavailable(message, status="DEADLINE_EXCEEDED"))
+        self._watch = self._loop.call_later(1.0, self._fail_overdue) if self._waiting else None
+
+    def _settle(self, outcomes: Sequence[_Outcome]) -> None:
+        for job, value, error in outcomes:
+            if job.future.done():
+                continue
+            if error is None:
+                job.future.set_result(value)
+            else:
+                job.future.set_exception(error)
+        while self._waiting and self._waiting[0].future.done():
+            self._waiting.popleft()
+
+    def _run(self) -> None:
+        turn: Turn | None = None
+        kept_at = 0.0
+        while (jobs := self._next_jobs()) is not None:
+            try:
+                turn = turn or Turn(self._file.path)
+                with turn.taken():
+                    jobs += self._more_jobs(len(jobs))
+                    outcomes = self._write(jobs)
+                    if self._clock.now() > kept_at + HOUSEKEEPING_SECONDS * SECOND:
+                        kept_at = self._clock.now()
+                        self._write([self._housekeeping])
+            except Exception as error:
+                outcomes = [_Outcome(job, None, translate(error, self._file.path)) for job in jobs]
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits for an answer
+                self._loop.call_soon_threadsafe(self._settle, outcomes)
+        self._disconnect()
+        if turn is not None:
+            turn.close()
+
+    def _next_jobs(self) -> list[_Job] | None:
+        """Wait for work; return none after a pause, for the housekeeping, and None at the end."""
+        try:
+            job = self._queue.get(timeout=HOUSEKEEPING_SECONDS)
+        except Empty:
+            return []
+        return None if job is None else [job]
+
+    def _more_jobs(self, have: int) -> list[_Job]:
+        jobs: list[_Job] = []
+        with contextlib.suppress(Empty):
+            while have + len(jobs) < EMBEDDED_GROUP_WRITES:
+                job = self._queue.get_nowait()
+                if job is None:
+                    self._queue.put(None)
+                    break
+                jobs.append(job)
+        return jobs
+
+    def _write(self, jobs: Sequence[_Job]) -> list[_Outcome]:
+        """Run jobs in one transaction; where that fails for its size or a value, each in one of its own."""
+        jobs = [job for job in jobs if not job.future.done()]
+        try:
+            return self._transact(jobs) if jobs else []
+        except Exception as error:
+            self._roll_back()
+            failure = translate(error, self._file.path)
+            if len(jobs) > 1 and (not isinstance(failure, Unavailable) or failure.status == "SQLITE_FULL"):
+                return [outcome for job in jobs for outcome in self._write([job])]
+            return [_Outcome(job, None, translate(error, self._file.path)) for job in jobs]
+
+    def _transact(self, jobs: Sequence[_Job]) -> list[_Outcome]:
+        connection = self._connection = self._connection or self._file.connect()
+        connection.execute("BEGIN IMMEDIATE")
+        counter = connection.execute("SELECT value FROM counter").fetchone()[0]
+        transaction = Transaction(connection, self._clock.now(), counter)
+        outcomes = []
+        for job in jobs:
+            try:
+                outcomes.append(_Outcome(job, job.operation(transaction), None))
+            except BackendError as error:
+                outcomes.append(_Outcome(job, None, error))
+        transaction.flush()
+        if transaction.counter != counter:
+            connection.execute("UPDATE counter SET value = ?", (transaction.counter,))
+        connection.execute("COMMIT")
+        return outcomes
+
+    def _roll_back(self) -> None:
+        """Undo, and go on with a new connection: after an I/O error the old one may hold pages that are not so."""
+        try:
+            if self._connection is not None and self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            pass
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.close()
+            self._connection = None
