@@ -2,6 +2,8 @@
 
 import asyncio
 import sqlite3
+from collections.abc import Callable
+from typing import TypeVar
 
 from tally.clock import Clock
 from tally.config import Settings
@@ -14,6 +16,7 @@ from tally.embedded.store import SqliteStore
 from tally.embedded.writer import Transaction, Writer
 from tally.ports import Publisher, Puller, Store
 
+T = TypeVar("T")
 FILE_NAME = "tally.sqlite3"
 
 
@@ -56,7 +59,11 @@ class SqliteBackend:
                 create_topic(transaction, topic)
                 create_subscription(transaction, subscription, topic)
 
-        await self._writer.run(create)
+        await self.write(create)
+
+    async def write(self, operation: Callable[[Transaction], T]) -> T:
+        """Run an operation on the file in a transaction of its own or shared with others, durable when this returns."""
+        return await self._writer.run(operation)
 
     async def close(self) -> None:
         """Finish the writes that wait, then let the file go."""

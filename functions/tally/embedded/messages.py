@@ -5,6 +5,7 @@ and raises `attempt`, so an ack id, which names both, is dead once the message w
 """
 
 import asyncio
+import re
 import sqlite3
 from collections.abc import Sequence
 from functools import partial
@@ -38,6 +39,8 @@ _HELD = (
     "subscription = ? AND (id, attempt) IN "
     "(SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?))"
 )
+
+_ACK_ID = re.compile(r"(\d{1,18})-(\d{1,9})", re.ASCII)
 
 _encode = msgspec.json.Encoder().encode
 _decode_deliveries = msgspec.json.Decoder(list[tuple[int, int, int, int, str, str]]).decode
@@ -193,10 +196,13 @@ def _received(text: str) -> list[Received]:
 
 def _pairs(ack_ids: Sequence[str]) -> str:
     """Return ack ids as the JSON list of their (delivery, attempt)."""
-    try:
-        return _encode([[int(part) for part in ack_id.split("-", 1)] for ack_id in ack_ids]).decode()
-    except (ValueError, AttributeError) as error:
-        raise Rejected(f"an ack id is not one of ours: {error}", status="INVALID_ARGUMENT") from error
+    pairs = []
+    for ack_id in ack_ids:
+        match = _ACK_ID.fullmatch(ack_id)
+        if match is None:
+            raise Rejected(f"{ack_id!r} is not an ack id of this subscription", status="INVALID_ARGUMENT")
+        pairs.append([int(part) for part in match.groups()])
+    return _encode(pairs).decode()
 
 
 def _acknowledge(subscription: str, pairs: str, transaction: Transaction) -> None:
