@@ -3,16 +3,27 @@
     {"v":1,"groups":[{"poll":"…","options":["red","blue"],"ballots":"<base64 of n × 16 bytes>",
                       "choices":[0,1,…],"accepted_at":[µs,…]}]}
 
-`choices` number the group's own `options`. Any language can write it; the worker trusts none of it.
+`choices` number the group's own `options`. Any language can write it; the worker trusts none of it: broken JSON costs
+the message, columns that disagree cost the group, a bad choice or instant costs that vote. A message of a later version
+is let go, never a dead letter: workers are deployed before functions.
 """
 
-from binascii import b2a_base64
-from collections.abc import Iterable
-from typing import NamedTuple
+from binascii import a2b_base64, b2a_base64
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeGuard
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from tally import limits
+from tally.ports import Outgoing, Received
+from tally.votes import dead_letter
+from tally.votes.records import INSTANT_LIMIT, Words
 
 VERSION = 1
+BALLOT_BYTES = 16
 
 
 class Vote(NamedTuple):
@@ -37,34 +48,90 @@ class Message(msgspec.Struct):
     groups: list[Group]
 
 
+class _LooseMessage(msgspec.Struct):
+    """What is left to read when the typed form does not fit."""
+
+    v: int
+    groups: list[msgspec.Raw] | msgspec.Raw = msgspec.field(default_factory=list)
+
+
+class _LooseGroup(msgspec.Struct):
+    poll: str
+    options: list[str]
+    ballots: str
+    choices: list[object]
+    accepted_at: list[object]
+
+
 _encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Message).decode
+_decode_loose = msgspec.json.Decoder(_LooseMessage).decode
+_decode_loose_group = msgspec.json.Decoder(_LooseGroup).decode
 
 
-class _Columns:
-    def __init__(self) -> None:
-        self.numbers: dict[str, int] = {}
-        self.ballots: list[bytes] = []
-        self.choices: list[int] = []
-        self.accepted_at: list[int] = []
+@dataclass(slots=True)
+class _Draft:
+    """Columns of one poll while they grow; `numbers` maps option ids to `choices`."""
+
+    numbers: dict[str, int] = field(default_factory=dict)
+    ballots: list[bytes] = field(default_factory=list)
+    choices: list[int] = field(default_factory=list)
+    accepted_at: list[int] = field(default_factory=list)
+    owner: list[int] = field(default_factory=list)
+
+    def number(self, option: str) -> int:
+        return self.numbers.setdefault(option, len(self.numbers))
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Votes for one poll out of several messages: `choice` numbers `options`, `owner` the messages."""
+
+    poll: str
+    options: tuple[str, ...]
+    high: Words
+    low: Words
+    choice: NDArray[np.intp]
+    accepted_at: Words
+    owner: NDArray[np.intp]
+
+    def __len__(self) -> int:
+        return len(self.owner)
+
+    def votes(self, rows: Iterable[int]) -> list[Vote]:
+        """Return rows as votes again, for a dead letter."""
+        return [
+            Vote(
+                self.poll,
+                self.options[self.choice[row]],
+                int(self.high[row]).to_bytes(8, "big") + int(self.low[row]).to_bytes(8, "big"),
+                int(self.accepted_at[row]),
+            )
+            for row in rows
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """`votes` per message; `letters` as (message, letter); `newer` messages are of a later version: let go."""
+
+    columns: tuple[Columns, ...]
+    votes: list[int]
+    letters: list[tuple[int, Outgoing]]
+    newer: list[int]
 
 
 def encode(votes: Iterable[Vote]) -> bytes:
     """Pack votes of any polls into one message; the caller keeps it within MESSAGE_VOTES and MESSAGE_BYTES."""
-    polls: dict[str, _Columns] = {}
+    drafts: dict[str, _Draft] = {}
     for poll, option, ballot, accepted_at in votes:
-        columns = polls.get(poll) or polls.setdefault(poll, _Columns())
-        columns.choices.append(columns.numbers.setdefault(option, len(columns.numbers)))
-        columns.ballots.append(ballot)
-        columns.accepted_at.append(accepted_at)
+        draft = drafts.get(poll) or drafts.setdefault(poll, _Draft())
+        draft.choices.append(draft.number(option))
+        draft.ballots.append(ballot)
+        draft.accepted_at.append(accepted_at)
     groups = [
-        Group(
-            poll,
-            list(columns.numbers),
-            b2a_base64(b"".join(columns.ballots), newline=False).decode(),
-            columns.choices,
-            columns.accepted_at,
-        )
-        for poll, columns in polls.items()
+        Group(poll, list(draft.numbers), _base64(b"".join(draft.ballots)), draft.choices, draft.accepted_at)
+        for poll, draft in drafts.items()
     ]
     return _encode(Message(VERSION, groups))
 
@@ -72,3 +139,159 @@ def encode(votes: Iterable[Vote]) -> bytes:
 def topic(base: str, poll: str, partition: int) -> str:
     """Return the topic that takes the votes of a partition: one for all, until the stream is split."""
     return base
+
+
+def decode(messages: Sequence[Received]) -> Decoded:
+    """Decode the messages of a Pull together, so that numpy works on long columns even at one vote a message."""
+    decoder = _Decoder()
+    for number, message in enumerate(messages):
+        decoder.add(number, message)
+    return Decoded(decoder.columns(), decoder.votes, decoder.letters, decoder.newer)
+
+
+class _Decoder:
+    def __init__(self) -> None:
+        self._drafts: dict[str, _Draft] = {}
+        self.votes: list[int] = []
+        self.letters: list[tuple[int, Outgoing]] = []
+        self.newer: list[int] = []
+
+    def columns(self) -> tuple[Columns, ...]:
+        return tuple(_columns(poll, draft) for poll, draft in self._drafts.items() if draft.owner)
+
+    def add(self, number: int, message: Received) -> None:
+        self.votes.append(0)
+        if len(message.data) > limits.MESSAGE_BYTES:
+            self._undecodable(number, message, "message-too-large")
+            return
+        try:
+            decoded = _decode(message.data)
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+            self._add_loose(number, message)
+            return
+        if decoded.v != VERSION:
+            self._other_version(number, message, decoded.v)
+        elif sum(len(group.choices) for group in decoded.groups) > limits.MESSAGE_VOTES:
+            self._undecodable(number, message, "too-many-votes")
+        else:
+            for group in decoded.groups:
+                if not self._take(number, group):
+                    self._take_votes(number, message, group, _encode(group))
+
+    def _add_loose(self, number: int, message: Received) -> None:
+        try:
+            decoded = _decode_loose(message.data)
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+            self._undecodable(number, message, "undecodable")
+            return
+        if decoded.v != VERSION:
+            self._other_version(number, message, decoded.v)
+            return
+        if not isinstance(decoded.groups, list):
+            self._undecodable(number, message, "undecodable")
+            return
+        for raw in decoded.groups:
+            try:
+                group = _decode_loose_group(raw)
+            except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+                self._bad_group(number, message, bytes(raw))
+                continue
+            if self.votes[number] + len(group.choices) > limits.MESSAGE_VOTES:
+                self._bad_group(number, message, bytes(raw))
+            else:
+                self._take_votes(number, message, group, bytes(raw))
+
+    def _take(self, number: int, group: Group) -> bool:
+        """Take in a group whose every vote is sound; False if one may not be."""
+        count = len(group.choices)
+        if not count:
+            return not group.ballots and not group.accepted_at
+        try:
+            ballots = a2b_base64(group.ballots, strict_mode=True)
+        except ValueError:
+            return False
+        if (
+            len(ballots) != count * BALLOT_BYTES
+            or len(group.accepted_at) != count
+            or min(group.choices) < 0
+            or max(group.choices) >= len(group.options)
+            or min(group.accepted_at) <= 0
+            or max(group.accepted_at) >= INSTANT_LIMIT
+        ):
+            return False
+        draft = self._draft(group.poll)
+        numbers = [draft.number(option) for option in group.options]
+        draft.ballots.append(ballots)
+        draft.choices += [numbers[choice] for choice in group.choices]
+        draft.accepted_at += group.accepted_at
+        draft.owner += [number] * count
+        self.votes[number] += count
+        return True
+
+    def _take_votes(self, number: int, message: Received, group: Group | _LooseGroup, raw: bytes) -> None:
+        """Take in the sound votes of a group, and dead-letter the rest, or the group if its columns disagree."""
+        try:
+            ballots = a2b_base64(group.ballots, strict_mode=True)
+        except ValueError:
+            ballots = b"?"
+        count = len(group.choices)
+        if len(ballots) != count * BALLOT_BYTES or len(group.accepted_at) != count:
+            self._bad_group(number, message, raw)
+            return
+        draft = self._draft(group.poll)
+        bad = []
+        for row, (choice, instant) in enumerate(zip(group.choices, group.accepted_at, strict=True)):
+            if _within(choice, len(group.options)) and _within(instant, INSTANT_LIMIT) and instant:
+                draft.ballots.append(ballots[row * BALLOT_BYTES : (row + 1) * BALLOT_BYTES])
+                draft.choices.append(draft.number(group.options[choice]))
+                draft.accepted_at.append(instant)
+                draft.owner.append(number)
+                self.votes[number] += 1
+            else:
+                bad.append(row)
+        if bad:
+            rest = _LooseGroup(
+                group.poll,
+                group.options,
+                _base64(b"".join(ballots[row * BALLOT_BYTES : (row + 1) * BALLOT_BYTES] for row in bad)),
+                [group.choices[row] for row in bad],
+                [group.accepted_at[row] for row in bad],
+            )
+            data = _encode({"v": VERSION, "groups": [rest]})
+            self.letters.append((number, dead_letter.refused(message, "bad-vote", data)))
+
+    def _draft(self, poll: str) -> _Draft:
+        return self._drafts.get(poll) or self._drafts.setdefault(poll, _Draft())
+
+    def _other_version(self, number: int, message: Received, version: int) -> None:
+        if version > VERSION:
+            self.newer.append(number)
+        else:
+            self._undecodable(number, message, "undecodable")
+
+    def _undecodable(self, number: int, message: Received, reason: str) -> None:
+        self.letters.append((number, dead_letter.undecodable(message, reason, message.data)))
+
+    def _bad_group(self, number: int, message: Received, raw: bytes) -> None:
+        self.letters.append((number, dead_letter.undecodable(message, "bad-group", raw)))
+
+
+def _within(value: object, limit: int) -> TypeGuard[int]:
+    return type(value) is int and 0 <= value < limit
+
+
+def _columns(poll: str, draft: _Draft) -> Columns:
+    ballots = np.frombuffer(b"".join(draft.ballots), ">u8").reshape(-1, 2)
+    return Columns(
+        poll,
+        tuple(draft.numbers),
+        ballots[:, 0].astype(np.uint64),
+        ballots[:, 1].astype(np.uint64),
+        np.array(draft.choices, np.intp),
+        np.array(draft.accepted_at, np.uint64),
+        np.array(draft.owner, np.intp),
+    )
+
+
+def _base64(data: bytes) -> str:
+    return b2a_base64(data, newline=False).decode()

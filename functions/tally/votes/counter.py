@@ -1,0 +1,132 @@
+"""Counts the votes of one partition into its ledger: load, catch up, commit. One commit is in flight at a time.
+
+Whatever becomes of a commit, what is held stays a true prefix of the ledger. So a refusal, contention and an unknown
+outcome take one path: the next `refresh` reads the shard and the segments above the own sequence and takes them in.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from tally.errors import TallyError, UnsafeStore
+from tally.ports import Entity, Key, Store, read
+from tally.votes import keys, ledger
+from tally.votes.ledger import Corrupt, Partition, Segment
+from tally.votes.poll import Revote
+from tally.votes.records import Mask, Records, absorb, merge
+
+# Segments that another worker may have written since: their keys can be guessed, so one lookup brings all.
+_GUESSES = 8
+
+
+class Purged(TallyError):
+    """The shard is gone although it was there: the poll's ledger was purged."""
+
+    code = "purged"
+
+
+class Counter:
+    """One partition of a poll. Not reentrant: `refresh`, then `commit`, by one task."""
+
+    def __init__(
+        self, store: Store, poll_id: str, partition: int, revote: Revote, *, loads: asyncio.Semaphore, fold_from: int
+    ) -> None:
+        self.key: Key = keys.shard(poll_id, partition)
+        self.rivals = 0
+        self._store = store
+        self._revote: Revote = revote
+        self._loads = loads
+        self._fold_from = fold_from
+        self._held: Partition | None = None
+        self._behind = False
+        self._own_sequence = 0
+
+    @property
+    def nbytes(self) -> int:
+        return self._held.nbytes if self._held else 0
+
+    @property
+    def ballots(self) -> int:
+        return self._held.shard.ballots if self._held else 0
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the next commit inserts the shard, as of the last refresh."""
+        return self._held is None or self._held.version == 0
+
+    def drop(self) -> None:
+        """Forget what is held; only while no votes wait."""
+        self._held = None
+
+    async def refresh(self) -> None:
+        """Bring what is held up to date where that may be needed: first use, lost commit, rival workers.
+
+        Raises Unavailable (nothing changed), Purged, NewerFormat, Corrupt.
+        """
+        if self._held is None:
+            async with self._loads:
+                self._held = await self._read(Partition())
+            self._own_sequence = self._held.shard.sequence
+        elif self._behind or self.rivals:
+            self._held = await self._read(self._held)
+            self.rivals = self._held.shard.sequence - self._own_sequence
+        self._behind = False
+
+    async def commit(self, records: Records) -> Mask:
+        """Write what one commit takes of the records; return which of them are settled now.
+
+        Raises Refused, Unavailable (the outcome is unknown), Rejected, Full, and UnsafeStore if the guard did not hold.
+        """
+        held = self._held
+        assert held is not None, "refresh first"
+        done = ledger.settled(held, records, self._revote)
+        if done.all():
+            return done
+        plan = ledger.plan(held, records[~done], self._revote, fold_from=self._fold_from)
+        writes = plan.writes(self.key, held.version)
+        self._behind = True
+        answer = await self._store.commit(writes)
+        if answer.conflict_detected:
+            raise UnsafeStore(f"the store reports a conflict on {self.key} and answered OK: its version guard is off")
+        self._held = plan.after(held, answer.versions[0], self._revote)
+        self._behind = False
+        self._own_sequence = plan.shard.sequence
+        return ledger.settled(self._held, records, self._revote)
+
+    async def _read(self, held: Partition) -> Partition:
+        """Return the partition as of a shard read now, every live segment above the held sequence taken in."""
+        start = held.shard.sequence
+        guesses = [keys.segment(self.key, start + ahead) for ahead in range(1, _GUESSES + 1)] if start else []
+        found, _ = await read(self._store, [self.key, *guesses])
+        runs, taken = held.runs, set[int]()
+        while entity := found.get(self.key):
+            shard = ledger.parse_shard(entity)
+            wanted = [segment for segment in shard.segments if segment.sequence > start]
+            missing = False
+            for part in ledger.lookups([segment for segment in wanted if segment.sequence not in taken]):
+                for sequence, segment in (await self._segments(part, found)).items():
+                    runs = absorb(runs, ledger.parse_segment(segment), sequence, self._revote)
+                    taken.add(sequence)
+                missing = missing or any(segment.sequence not in taken for segment in part)
+            if not missing:
+                if start == 0:
+                    runs = merge(runs)
+                    _check(entity, shard, sum(map(len, runs)))
+                return Partition(version=entity.version, shard=shard, runs=runs)
+            # A listed segment is missing: the shard has moved (a fold) since it was read.
+            found, _ = await read(self._store, [self.key])
+        if start:
+            raise Purged(f"shard {self.key} is gone; sequence {start} was held")
+        return held
+
+    async def _segments(self, part: Sequence[Segment], found: dict[Key, Entity]) -> dict[int, Entity]:
+        """Return those of the segments that exist, by sequence; `found` is what an earlier lookup brought."""
+        wanted = {segment.sequence: keys.segment(self.key, segment.sequence) for segment in part}
+        if absent := [key for key in wanted.values() if key not in found]:
+            more, _ = await read(self._store, absent)
+            found = {**found, **more}
+        return {sequence: found[key] for sequence, key in wanted.items() if key in found}
+
+
+def _check(entity: Entity, shard: ledger.Shard, ballots: int) -> None:
+    if ballots != shard.ballots or ballots != sum(segment.live for segment in shard.segments):
+        raise Corrupt(f"shard {entity.key} says {shard.ballots} ballots, its segments hold {ballots}")

@@ -1,0 +1,213 @@
+"""The ledger's records as numpy columns, and the algebra on them. Pure.
+
+A record says: this ballot chose this option at this instant. Ballot ids are two unsigned 64-bit words, big-endian
+(`high`, `low`); instant and option number are one word, the `rank`: accepted_at · 1024 + option number. Of a ballot's
+copies `keep` takes the least rank and `replace` the greatest: a function of the set of copies, not of their order.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tally.votes.poll import Revote
+
+Words: TypeAlias = NDArray[np.uint64]
+Mask: TypeAlias = NDArray[np.bool_]
+Word = TypeVar("Word", bound=np.generic)
+
+OPTION_BITS = 10
+INSTANT_LIMIT = 1 << 54
+RECORD_BYTES = 24
+_WIRE = np.dtype([("high", ">u8"), ("low", ">u8"), ("rank", ">u8")])
+# A run is merged into the next older one when that is at most this many times larger: few runs, cheap merges.
+_RUN_RATIO = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Columns of equal length, in any order."""
+
+    high: Words
+    low: Words
+    rank: Words
+
+    def __len__(self) -> int:
+        return len(self.rank)
+
+    def __getitem__(self, rows: "Mask | NDArray[np.intp] | slice") -> "Records":
+        return Records(self.high[rows], self.low[rows], self.rank[rows])
+
+    @property
+    def options(self) -> NDArray[np.intp]:
+        return (self.rank & np.uint64((1 << OPTION_BITS) - 1)).astype(np.intp)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Records sorted by ballot, one a ballot, each with the segment that holds it."""
+
+    records: Records
+    segment: NDArray[np.uint32]
+
+    def __len__(self) -> int:
+        return len(self.segment)
+
+    @property
+    def nbytes(self) -> int:
+        return len(self) * (RECORD_BYTES + 4)
+
+
+EMPTY = Records(*(np.empty(0, np.uint64) for _ in range(3)))
+
+
+def ranks(accepted_at: Words, options: NDArray[np.integer]) -> Words:
+    """Combine instants (µs, below INSTANT_LIMIT) and option numbers (below 1024) into ranks."""
+    return (accepted_at << np.uint64(OPTION_BITS)) | options.astype(np.uint64)
+
+
+def join(parts: Sequence[Records]) -> Records:
+    if len(parts) == 1:
+        return parts[0]
+    if not parts:
+        return EMPTY
+    return Records(
+        np.concatenate([part.high for part in parts]),
+        np.concatenate([part.low for part in parts]),
+        np.concatenate([part.rank for part in parts]),
+    )
+
+
+def beats(rank: Words, held: Words, revote: Revote) -> Mask:
+    """Tell which ranks take the place of the held ones."""
+    return rank < held if revote == "keep" else rank > held
+
+
+def best(records: Records, revote: Revote) -> Records:
+    """Return the live record of each ballot, sorted by ballot."""
+    order = np.lexsort((records.rank, records.low, records.high))
+    ordered = records[order]
+    changes = (ordered.high[1:] != ordered.high[:-1]) | (ordered.low[1:] != ordered.low[:-1])
+    edge = np.ones(1, np.bool_)
+    return ordered[np.concatenate((edge, changes) if revote == "keep" else (changes, edge))] if len(order) else ordered
+
+
+def pack(records: Records) -> bytes:
+    """Return RECORD_BYTES a record: ballot id and rank, big-endian."""
+    wire = np.empty(len(records), _WIRE)
+    wire["high"], wire["low"], wire["rank"] = records.high, records.low, records.rank
+    return wire.tobytes()
+
+
+def unpack(data: bytes) -> Records:
+    """Return the records of `pack`; raises ValueError if the length is no multiple of RECORD_BYTES."""
+    wire = np.frombuffer(data, _WIRE)
+    return Records(wire["high"].astype(np.uint64), wire["low"].astype(np.uint64), wire["rank"].astype(np.uint64))
+
+
+def locate(run: Run, records: Records) -> NDArray[np.intp]:
+    """Return each record's place in the run, by ballot; -1 where the run has no such ballot."""
+    high, low = run.records.high, run.records.low
+    if not len(high):
+        return np.full(len(records), -1, np.intp)
+    place = np.searchsorted(high, records.high)
+    place[place == len(high)] = 0
+    same_high = high[place] == records.high
+    found = same_high & (low[place] == records.low)
+    # Two ballots that share their first 64 bits: by chance never, but a publisher on the topic may send them.
+    for row in np.flatnonzero(same_high & ~found):
+        for candidate in range(place[row], len(high)):
+            if high[candidate] != records.high[row]:
+                break
+            if low[candidate] == records.low[row]:
+                place[row], found[row] = candidate, True
+                break
+    return np.where(found, place, -1)
+
+
+def find(runs: Iterable[Run], records: Records) -> tuple[Mask, Words, NDArray[np.uint32]]:
+    """Return for each record whether its ballot is held, and the held rank and segment (0 where it is not).
+
+    `runs` go from old to new; a newer run's record stands for the ballot.
+    """
+    held = np.zeros(len(records), np.bool_)
+    rank = np.zeros(len(records), np.uint64)
+    segment = np.zeros(len(records), np.uint32)
+    for run in runs:
+        place = locate(run, records)
+        rows = np.flatnonzero(place >= 0)
+        held[rows] = True
+        rank[rows] = run.records.rank[place[rows]]
+        segment[rows] = run.segment[place[rows]]
+    return held, rank, segment
+
+
+def absorb(runs: tuple[Run, ...], records: Records, segment: int, revote: Revote) -> tuple[Run, ...]:
+    """Take in the records of a committed segment: what load, catch-up and an own commit have in common.
+
+    A record that the held one beats is dropped; an equal one replaces it, since the newer segment now holds it.
+    """
+    records = best(records, revote)
+    held, rank, _ = find(runs, records)
+    kept = records[~(held & beats(rank, records.rank, revote))]
+    if not len(kept):
+        return runs
+    runs = (*runs, Run(kept, np.full(len(kept), segment, np.uint32)))
+    while len(runs) > 1 and len(runs[-2]) <= _RUN_RATIO * len(runs[-1]):
+        runs = (*runs[:-2], _merge(runs[-2], runs[-1]))
+    return runs
+
+
+def merge(runs: tuple[Run, ...]) -> tuple[Run, ...]:
+    """Return the same live records as at most one run."""
+    while len(runs) > 1:
+        runs = (*runs[:-2], _merge(runs[-2], runs[-1]))
+    return runs
+
+
+def live(runs: tuple[Run, ...], segments: Iterable[int]) -> Records:
+    """Return the live records that the given segments hold."""
+    wanted = np.fromiter(segments, np.uint32)
+    rows = [(run, np.isin(run.segment, wanted)) for run in runs]
+    candidates = join([run.records[mask] for run, mask in rows])
+    origin = np.concatenate([run.segment[mask] for run, mask in rows]) if rows else np.empty(0, np.uint32)
+    _, _, segment = find(runs, candidates)
+    return candidates[segment == origin]
+
+
+def _merge(old: Run, new: Run) -> Run:
+    """Merge two runs; where both hold a ballot the new one stands. Column by column, to keep the peak of memory low."""
+    place = locate(old, new.records)
+    superseded = place[place >= 0]
+    rest = np.ones(len(old), np.bool_)
+    rest[superseded] = False
+    at = np.searchsorted(old.records.high, new.records.high)
+    at_row = np.minimum(at, len(old) - 1)
+    if np.any((old.records.high[at_row] == new.records.high) & (at < len(old)) & (place != at)):
+        # Different ballots that share their first 64 bits: insertion by the first word would not keep the order.
+        return _sort(join([old.records[rest], new.records]), np.concatenate([old.segment[rest], new.segment]))
+    at += np.arange(len(new)) - np.searchsorted(superseded, at)
+    from_old = np.ones(len(old) - len(superseded) + len(new), np.bool_)
+    from_old[at] = False
+
+    def column(old_column: NDArray[Word], new_column: NDArray[Word]) -> NDArray[Word]:
+        merged = np.empty(len(from_old), old_column.dtype)
+        merged[from_old] = old_column[rest] if len(superseded) else old_column
+        merged[at] = new_column
+        return merged
+
+    return Run(
+        Records(
+            column(old.records.high, new.records.high),
+            column(old.records.low, new.records.low),
+            column(old.records.rank, new.records.rank),
+        ),
+        column(old.segment, new.segment),
+    )
+
+
+def _sort(records: Records, segment: NDArray[np.uint32]) -> Run:
+    order = np.lexsort((records.low, records.high))
+    return Run(records[order], segment[order])
