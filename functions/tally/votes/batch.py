@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from tally import limits
 from tally.ports import Outgoing, Received
 from tally.votes import dead_letter
-from tally.votes.records import INSTANT_LIMIT, Words
+from tally.votes.records import INSTANT_LIMIT, Mask, Words
 
 VERSION = 1
+_UNDECODABLE = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 BALLOT_BYTES = 16
 
 
@@ -48,11 +49,12 @@ class Message(msgspec.Struct):
     groups: list[Group]
 
 
-class _LooseMessage(msgspec.Struct):
-    """What is left to read when the typed form does not fit."""
-
+class _AnyVersion(msgspec.Struct):
     v: int
-    groups: list[msgspec.Raw] | msgspec.Raw = msgspec.field(default_factory=list)
+
+
+class _LooseMessage(msgspec.Struct):
+    groups: list[msgspec.Raw]
 
 
 class _LooseGroup(msgspec.Struct):
@@ -65,6 +67,7 @@ class _LooseGroup(msgspec.Struct):
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Message).decode
+_decode_version = msgspec.json.Decoder(_AnyVersion).decode
 _decode_loose = msgspec.json.Decoder(_LooseMessage).decode
 _decode_loose_group = msgspec.json.Decoder(_LooseGroup).decode
 
@@ -83,6 +86,14 @@ class _Draft:
         return self.numbers.setdefault(option, len(self.numbers))
 
 
+@dataclass(slots=True)
+class _Rest:
+    """What a message holds that cannot be counted: single votes, and whole groups as they came."""
+
+    votes: list[_LooseGroup] = field(default_factory=list)
+    groups: list[bytes] = field(default_factory=list)
+
+
 @dataclass(frozen=True, slots=True)
 class Columns:
     """Votes for one poll out of several messages: `choice` numbers `options`, `owner` the messages."""
@@ -98,26 +109,36 @@ class Columns:
     def __len__(self) -> int:
         return len(self.owner)
 
-    def votes(self, rows: Iterable[int]) -> list[Vote]:
-        """Return rows as votes again, for a dead letter."""
-        return [
-            Vote(
-                self.poll,
-                self.options[self.choice[row]],
-                int(self.high[row]).to_bytes(8, "big") + int(self.low[row]).to_bytes(8, "big"),
-                int(self.accepted_at[row]),
-            )
-            for row in rows
-        ]
+    def rows(self, mask: Mask) -> "Columns":
+        return Columns(
+            self.poll,
+            self.options,
+            self.high[mask],
+            self.low[mask],
+            self.choice[mask],
+            self.accepted_at[mask],
+            self.owner[mask],
+        )
+
+    def encode(self) -> bytes:
+        """Return these votes as one message again, for a dead letter."""
+        ballots = np.stack([self.high, self.low], axis=1).astype(">u8").tobytes()
+        used, choices = np.unique(self.choice, return_inverse=True)
+        options = [self.options[number] for number in used]
+        group = Group(self.poll, options, _base64(ballots), choices.tolist(), self.accepted_at.tolist())
+        return _encode(Message(VERSION, [group]))
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """`votes` per message; `letters` as (message, letter); `newer` messages are of a later version: let go."""
+    """What the messages hold, by message number: how many votes, the dead letters of what cannot be counted.
+
+    `newer` messages are of a later version, to be let go, and in neither.
+    """
 
     columns: tuple[Columns, ...]
-    votes: list[int]
-    letters: list[tuple[int, Outgoing]]
+    votes: dict[int, int]
+    letters: dict[int, list[Outgoing]]
     newer: list[int]
 
 
@@ -141,10 +162,13 @@ def topic(base: str, poll: str, partition: int) -> str:
     return base
 
 
-def decode(messages: Sequence[Received]) -> Decoded:
-    """Decode the messages of a Pull together, so that numpy works on long columns even at one vote a message."""
+def decode(messages: Sequence[Received], first: int = 0) -> Decoded:
+    """Decode the messages of a Pull together, so that numpy works on long columns even at one vote a message.
+
+    The messages are numbered from `first`.
+    """
     decoder = _Decoder()
-    for number, message in enumerate(messages):
+    for number, message in enumerate(messages, start=first):
         decoder.add(number, message)
     return Decoded(decoder.columns(), decoder.votes, decoder.letters, decoder.newer)
 
@@ -152,21 +176,21 @@ def decode(messages: Sequence[Received]) -> Decoded:
 class _Decoder:
     def __init__(self) -> None:
         self._drafts: dict[str, _Draft] = {}
-        self.votes: list[int] = []
-        self.letters: list[tuple[int, Outgoing]] = []
+        self.votes: dict[int, int] = {}
+        self.letters: dict[int, list[Outgoing]] = {}
         self.newer: list[int] = []
 
     def columns(self) -> tuple[Columns, ...]:
         return tuple(_columns(poll, draft) for poll, draft in self._drafts.items() if draft.owner)
 
     def add(self, number: int, message: Received) -> None:
-        self.votes.append(0)
+        self.votes[number] = 0
         if len(message.data) > limits.MESSAGE_BYTES:
             self._undecodable(number, message, "message-too-large")
             return
         try:
             decoded = _decode(message.data)
-        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        except _UNDECODABLE:
             self._add_loose(number, message)
             return
         if decoded.v != VERSION:
@@ -174,32 +198,33 @@ class _Decoder:
         elif sum(len(group.choices) for group in decoded.groups) > limits.MESSAGE_VOTES:
             self._undecodable(number, message, "too-many-votes")
         else:
+            rest = _Rest()
             for group in decoded.groups:
                 if not self._take(number, group):
-                    self._take_votes(number, message, group, _encode(group))
+                    self._take_votes(number, group, _encode(group), rest)
+            self._add_rest(number, message, rest)
 
     def _add_loose(self, number: int, message: Received) -> None:
         try:
-            decoded = _decode_loose(message.data)
-        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+            version = _decode_version(message.data).v
+            groups = _decode_loose(message.data).groups if version == VERSION else []
+        except _UNDECODABLE:
             self._undecodable(number, message, "undecodable")
             return
-        if decoded.v != VERSION:
-            self._other_version(number, message, decoded.v)
-            return
-        if not isinstance(decoded.groups, list):
-            self._undecodable(number, message, "undecodable")
-            return
-        for raw in decoded.groups:
+        if version != VERSION:
+            self._other_version(number, message, version)
+        rest = _Rest()
+        for raw in groups:
             try:
                 group = _decode_loose_group(raw)
-            except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-                self._bad_group(number, message, bytes(raw))
+            except _UNDECODABLE:
+                rest.groups.append(bytes(raw))
                 continue
             if self.votes[number] + len(group.choices) > limits.MESSAGE_VOTES:
-                self._bad_group(number, message, bytes(raw))
+                rest.groups.append(bytes(raw))
             else:
-                self._take_votes(number, message, group, bytes(raw))
+                self._take_votes(number, group, bytes(raw), rest)
+        self._add_rest(number, message, rest)
 
     def _take(self, number: int, group: Group) -> bool:
         """Take in a group whose every vote is sound; False if one may not be."""
@@ -228,15 +253,15 @@ class _Decoder:
         self.votes[number] += count
         return True
 
-    def _take_votes(self, number: int, message: Received, group: Group | _LooseGroup, raw: bytes) -> None:
-        """Take in the sound votes of a group, and dead-letter the rest, or the group if its columns disagree."""
+    def _take_votes(self, number: int, group: Group | _LooseGroup, raw: bytes, rest: _Rest) -> None:
+        """Take in the sound votes of a group; the rest of it, or all of it if its columns disagree, goes to `rest`."""
         try:
             ballots = a2b_base64(group.ballots, strict_mode=True)
         except ValueError:
             ballots = b"?"
         count = len(group.choices)
         if len(ballots) != count * BALLOT_BYTES or len(group.accepted_at) != count:
-            self._bad_group(number, message, raw)
+            rest.groups.append(raw)
             return
         draft = self._draft(group.poll)
         bad = []
@@ -250,30 +275,34 @@ class _Decoder:
             else:
                 bad.append(row)
         if bad:
-            rest = _LooseGroup(
-                group.poll,
-                group.options,
-                _base64(b"".join(ballots[row * BALLOT_BYTES : (row + 1) * BALLOT_BYTES] for row in bad)),
-                [group.choices[row] for row in bad],
-                [group.accepted_at[row] for row in bad],
-            )
-            data = _encode({"v": VERSION, "groups": [rest]})
-            self.letters.append((number, dead_letter.refused(message, "bad-vote", data)))
+            ids = b"".join(ballots[row * BALLOT_BYTES : (row + 1) * BALLOT_BYTES] for row in bad)
+            choices, instants = [group.choices[row] for row in bad], [group.accepted_at[row] for row in bad]
+            rest.votes.append(_LooseGroup(group.poll, group.options, _base64(ids), choices, instants))
+
+    def _add_rest(self, number: int, message: Received, rest: _Rest) -> None:
+        if rest.votes:
+            data = _encode({"v": VERSION, "groups": rest.votes})
+            published = dead_letter.published_at(message)
+            self._letter(number, dead_letter.refused(message.message_id, published, "bad-vote", data))
+        if rest.groups:
+            data = b'{"v":%d,"groups":[%s]}' % (VERSION, b",".join(rest.groups))
+            self._letter(number, dead_letter.undecodable(message, "bad-group", data))
 
     def _draft(self, poll: str) -> _Draft:
         return self._drafts.get(poll) or self._drafts.setdefault(poll, _Draft())
 
     def _other_version(self, number: int, message: Received, version: int) -> None:
         if version > VERSION:
+            del self.votes[number]
             self.newer.append(number)
         else:
             self._undecodable(number, message, "undecodable")
 
-    def _undecodable(self, number: int, message: Received, reason: str) -> None:
-        self.letters.append((number, dead_letter.undecodable(message, reason, message.data)))
+    def _letter(self, number: int, letter: Outgoing) -> None:
+        self.letters.setdefault(number, []).append(letter)
 
-    def _bad_group(self, number: int, message: Received, raw: bytes) -> None:
-        self.letters.append((number, dead_letter.undecodable(message, "bad-group", raw)))
+    def _undecodable(self, number: int, message: Received, reason: str) -> None:
+        self._letter(number, dead_letter.undecodable(message, reason, message.data))
 
 
 def _within(value: object, limit: int) -> TypeGuard[int]:

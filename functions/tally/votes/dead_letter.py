@@ -21,16 +21,12 @@ def published_at(message: Received) -> int:
     return int(given) if given.isascii() and given.isdigit() and len(given) < 18 else message.publish_time
 
 
-def refused(message: Received, reason: str, data: bytes) -> Outgoing:
+def refused(message_id: str, published: int, reason: str, data: bytes) -> Outgoing:
     """Return the letter of refused votes; `data` is a message that holds just these."""
-    return Outgoing(data, _attributes(message, reason))
+    return Outgoing(data, {REASON: reason, PUBLISHED_AT: str(published), "message_id": message_id})
 
 
 def undecodable(message: Received, reason: str, data: bytes) -> Outgoing:
-    """Return the letter of a message, or of a group in it, that cannot be decoded."""
-    attributes = {**_attributes(message, reason), "sha256": sha256(data).hexdigest()}
-    return Outgoing(data[: limits.DEAD_LETTER_BYTES], attributes)
-
-
-def _attributes(message: Received, reason: str) -> dict[str, str]:
-    return {REASON: reason, PUBLISHED_AT: str(published_at(message)), "message_id": message.message_id}
+    """Return the letter of a message, or of groups in it, that cannot be decoded."""
+    letter = refused(message.message_id, published_at(message), reason, data[: limits.DEAD_LETTER_BYTES])
+    return Outgoing(letter.data, {**letter.attributes, "sha256": sha256(data).hexdigest()})

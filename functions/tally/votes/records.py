@@ -41,6 +41,10 @@ class Records:
         return Records(self.high[rows], self.low[rows], self.rank[rows])
 
     @property
+    def accepted_at(self) -> Words:
+        return self.rank >> np.uint64(OPTION_BITS)
+
+    @property
     def options(self) -> NDArray[np.intp]:
         return (self.rank & np.uint64((1 << OPTION_BITS) - 1)).astype(np.intp)
 

@@ -1,0 +1,89 @@
+"""What happens to the messages of a Pull: decoded, judged by their polls' definitions, handed to the lanes.
+
+What can be accepted by a definition held goes on at once; the rest waits for a read, by a task of its own.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from random import Random
+
+import numpy as np
+
+from tally.errors import TallyError
+from tally.logs import event
+from tally.ports import Received
+from tally.retry import full_jitter
+from tally.votes import batch, verdict
+from tally.votes.batch import Columns
+from tally.votes.dead_letter import published_at
+from tally.votes.inbox import Inbox
+from tally.votes.known_polls import Known, KnownPolls
+from tally.votes.lane import LET_GO_AFTER
+from tally.votes.lanes import Lanes, Spawn
+from tally.votes.records import Words
+
+_BACKOFF_BASE, _BACKOFF_CAP = 0.2, 5.0
+
+
+class Admission:
+    def __init__(self, polls: KnownPolls, inbox: Inbox, lanes: Lanes, *, random: Random, spawn: Spawn) -> None:
+        self.newer_messages = 0
+        self._polls = polls
+        self._inbox = inbox
+        self._lanes = lanes
+        self._random = random
+        self._spawn = spawn
+        self._time = asyncio.get_running_loop().time
+
+    def admit(self, messages: Sequence[Received]) -> list[str]:
+        """Hold messages just pulled and start on them; return the ids of those let go, as of a newer version."""
+        pulled_at = self._time()
+        first = self._inbox.take(messages)
+        decoded = batch.decode(messages, first)
+        if decoded.newer:
+            self.newer_messages += len(decoded.newer)
+            event("message-of-newer-version", messages=len(decoded.newer))
+            self._inbox.let_go(decoded.newer)
+        for number, votes in decoded.votes.items():
+            self._inbox.expect(number, votes, decoded.letters.get(number, ()))
+        published = np.fromiter(map(published_at, messages), np.uint64, len(messages))
+        for columns in decoded.columns:
+            self._begin(columns, published[columns.owner - first], pulled_at)
+        return [messages[number - first].message_id for number in decoded.newer]
+
+    def _begin(self, columns: Columns, published: Words, pulled_at: float) -> None:
+        known = self._polls.held(columns.poll)
+        if known is None or not self._judge(known, columns, published, pulled_at):
+            self._spawn(self._judge_anew(columns, published, pulled_at))
+
+    def _judge(self, known: Known, columns: Columns, published: Words, pulled_at: float) -> bool:
+        """Accept the votes, or those that may be accepted; False: some would be refused by a definition too old."""
+        verdicts, records = verdict.judge(known.poll, columns, published)
+        if not verdicts.any():
+            assert known.poll is not None
+            self._lanes.add(known.poll, records, columns.owner, pulled_at)
+            return True
+        if known.sent < pulled_at:
+            return False
+        accepted = verdicts == 0
+        if accepted.any():
+            assert known.poll is not None
+            self._lanes.add(known.poll, records[accepted], columns.owner[accepted], pulled_at)
+        for reason in np.unique(verdicts[~accepted]).tolist():
+            self._lanes.dead_letter(columns.rows(verdicts == reason), verdict.REASONS[reason])
+        return True
+
+    async def _judge_anew(self, columns: Columns, published: Words, pulled_at: float) -> None:
+        """Read the definition, then judge. While it cannot be read the votes wait, for a minute."""
+        attempt = 0
+        while self._time() - pulled_at < LET_GO_AFTER:
+            try:
+                known = await self._polls.read(columns.poll)
+            except TallyError as error:
+                attempt += 1
+                event("definition-read-failed", poll=columns.poll, reason=error.message)
+                await asyncio.sleep(full_jitter(attempt, base=_BACKOFF_BASE, cap=_BACKOFF_CAP, random=self._random))
+                continue
+            self._judge(known, columns, published, pulled_at)
+            return
+        self._lanes.let_go(columns.owner)

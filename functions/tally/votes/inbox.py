@@ -1,0 +1,255 @@
+"""The messages that a worker holds: room for more, leases kept alive, and the ack once every vote is settled.
+
+To let go of a message is to stop extending it: it comes again when its lease ends. Only shutdown gives leases back.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tally import limits
+from tally.errors import BackendError, Rejected
+from tally.logs import event
+from tally.ports import Outgoing, Publisher, Puller, Received
+from tally.votes.dead_letter import published_at
+
+ACK_DEADLINE = 10
+_HALF_DEADLINE = ACK_DEADLINE / 2
+_EXTEND_PERIOD = 1.0
+_ACK_PAUSE = 0.005
+_RETRY_PAUSE = 0.5
+_PUBLISH_BYTES = 9_000_000
+_PUBLISH_MESSAGES = 1_000
+_ATTRIBUTE_BYTES = 400
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """A message: how many of its votes are not settled, and the dead letters to publish once none is."""
+
+    ack_id: str
+    message_id: str
+    published_at: int
+    size: int
+    pulled_at: float
+    expires: float
+    open: int = 0
+    letters: list[Outgoing] = field(default_factory=list)
+
+
+class Inbox:
+    """Messages are known by a number that no two deliveries share. Times are the event loop's."""
+
+    def __init__(self, puller: Puller, publisher: Publisher, dead_letter_topic: str) -> None:
+        self.held: dict[int, Held] = {}
+        self.settled_messages = 0
+        self.dead_letters = 0
+        self._puller = puller
+        self._publisher = publisher
+        self._dead_letter_topic = dead_letter_topic
+        self._bytes = 0
+        self._reserved = 0
+        self._next = 0
+        self._room = asyncio.Event()
+        self._acks: list[Held] = []
+        self._lettered: list[Held] = []
+        self._wake_ack = asyncio.Event()
+        self._wake_letter = asyncio.Event()
+        self._time = asyncio.get_running_loop().time
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is held or an ack or dead letter is on its way."""
+        return bool(self.held or self._acks or self._lettered)
+
+    async def reserve(self) -> None:
+        """Wait until the largest answer of one more Pull fits, and keep its room."""
+        while not self._fits():
+            self._room.clear()
+            await self._room.wait()
+        self._reserved += 1
+
+    def release_room(self) -> None:
+        """Give the room of a Pull back: its messages, if any, are counted by `take`."""
+        self._reserved -= 1
+        self._room.set()
+
+    def take(self, messages: Sequence[Received]) -> int:
+        """Hold the messages of a Pull just answered; return the number of the first, the others follow."""
+        first, now = self._next, self._time()
+        for message in messages:
+            size, published = len(message.data), published_at(message)
+            self.held[self._next] = Held(message.ack_id, message.message_id, published, size, now, now + ACK_DEADLINE)
+            self._bytes += size
+            self._next += 1
+        return first
+
+    def expect(self, number: int, votes: int, letters: Iterable[Outgoing] = ()) -> None:
+        """Say how many votes of a message are to be settled; with none it is done at once."""
+        held = self.held[number]
+        held.open += votes
+        held.letters.extend(letters)
+        if not held.open:
+            self._done(number)
+
+    def settle(self, owners: NDArray[np.intp]) -> None:
+        """Count votes of messages (one number a vote) as settled. Messages let go meanwhile are passed over."""
+        self._settle(owners, ())
+
+    def refuse(self, owner: int, votes: int, letter: Outgoing) -> None:
+        """Settle votes of a message by a dead letter."""
+        self._settle(np.full(votes, owner, np.intp), (letter,))
+
+    def _settle(self, owners: NDArray[np.intp], letters: tuple[Outgoing, ...]) -> None:
+        for number, votes in zip(*(column.tolist() for column in np.unique(owners, return_counts=True)), strict=True):
+            held = self.held.get(number)
+            if held is None:
+                continue
+            held.open -= votes
+            held.letters.extend(letters)
+            if not held.open:
+                self._done(number)
+
+    def let_go(self, numbers: Iterable[int]) -> None:
+        """Stop extending messages and forget them."""
+        for number in numbers:
+            if held := self.held.pop(number, None):
+                self._bytes -= held.size
+        self._room.set()
+
+    async def release_all(self) -> None:
+        """Give all leases back at once: only at shutdown."""
+        ids = [held.ack_id for held in (*self.held.values(), *self._lettered)]
+        self.held.clear()
+        self._lettered.clear()
+        for part in _parts(ids):
+            try:
+                await self._puller.extend(part, 0)
+            except BackendError as error:
+                event("release-failed", status=error.status)
+                return
+
+    async def run(self) -> None:
+        """Keep leases, publish dead letters and acknowledge, until cancelled. A slow commit starves none of it."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._extend_forever())
+            group.create_task(self._letter_forever())
+            group.create_task(self._ack_forever())
+
+    async def flush(self) -> None:
+        """Publish and acknowledge what is ready now, once."""
+        await self._publish_letters()
+        await self._acknowledge()
+
+    def _fits(self) -> bool:
+        pulls = self._reserved + 1
+        return (
+            len(self.held) + pulls * limits.PULL_MESSAGES <= limits.HELD_MESSAGES
+            and self._bytes + pulls * limits.PULL_BYTES <= limits.HELD_BYTES
+        )
+
+    def _done(self, number: int) -> None:
+        held = self.held.pop(number)
+        self._bytes -= held.size
+        self.settled_messages += 1
+        self._room.set()
+        if held.letters:
+            self._lettered.append(held)
+            self._wake_letter.set()
+        else:
+            self._acks.append(held)
+            self._wake_ack.set()
+
+    async def _extend_forever(self) -> None:
+        while True:
+            await asyncio.sleep(_EXTEND_PERIOD)
+            now = self._time()
+            due = [held for held in (*self.held.values(), *self._lettered) if held.expires - now < _HALF_DEADLINE]
+            for start in range(0, len(due), limits.ACK_IDS):
+                part = due[start : start + limits.ACK_IDS]
+                sent = self._time()
+                try:
+                    await self._puller.extend([held.ack_id for held in part], ACK_DEADLINE)
+                except BackendError as error:
+                    event("extend-failed", status=error.status, messages=len(part))
+                    continue
+                for held in part:
+                    held.expires = sent + ACK_DEADLINE
+
+    async def _ack_forever(self) -> None:
+        while True:
+            await self._wake_ack.wait()
+            self._wake_ack.clear()
+            await asyncio.sleep(_ACK_PAUSE)
+            if not await self._acknowledge():
+                self._wake_ack.set()
+                await asyncio.sleep(_RETRY_PAUSE)
+
+    async def _acknowledge(self) -> bool:
+        now = self._time()
+        # An expired lease's ack may do nothing: the message comes again, and its votes are settled already.
+        ready = [held for held in self._acks if held.expires > now]
+        self._acks = []
+        parts = [ready[start : start + limits.ACK_IDS] for start in range(0, len(ready), limits.ACK_IDS)]
+        outcomes = await asyncio.gather(*(self._acknowledge_part(part) for part in parts))
+        return all(outcomes)
+
+    async def _acknowledge_part(self, part: list[Held]) -> bool:
+        try:
+            await self._puller.acknowledge([held.ack_id for held in part])
+        except BackendError as error:
+            event("ack-failed", status=error.status, messages=len(part))
+            self._acks.extend(part)
+            return False
+        return True
+
+    async def _letter_forever(self) -> None:
+        while True:
+            await self._wake_letter.wait()
+            self._wake_letter.clear()
+            if not await self._publish_letters():
+                self._wake_letter.set()
+                await asyncio.sleep(_RETRY_PAUSE)
+
+    async def _publish_letters(self) -> bool:
+        """Publish the dead letters of settled messages, then acknowledge these; False if some must be tried again."""
+        count = _PUBLISH_MESSAGES
+        while self._lettered:
+            batch = self._letter_batch(count)
+            try:
+                await self._publisher.publish(self._dead_letter_topic, [letter for _, letter in batch])
+            except Rejected as error:
+                if len(batch) == 1:
+                    event("dead-letter-rejected", level=logging.ERROR, reason=error.message)
+                    self._lettered.remove(batch[0][0])
+                count = 1
+                continue
+            except BackendError as error:
+                event("dead-letter-failed", status=error.status, letters=len(batch))
+                return False
+            self.dead_letters += len(batch)
+            for held, letter in batch:
+                held.letters.remove(letter)
+            done = [held for held, _ in batch if not held.letters]
+            self._acks.extend(dict.fromkeys(done))
+            self._lettered = [held for held in self._lettered if held.letters]
+            self._wake_ack.set()
+        return True
+
+    def _letter_batch(self, count: int) -> list[tuple[Held, Outgoing]]:
+        size, batch = 0, list[tuple[Held, Outgoing]]()
+        for held in self._lettered:
+            for letter in held.letters:
+                size += len(letter.data) + _ATTRIBUTE_BYTES
+                if batch and (len(batch) >= count or size > _PUBLISH_BYTES):
+                    return batch
+                batch.append((held, letter))
+        return batch
+
+
+def _parts(ids: list[str]) -> Iterable[list[str]]:
+    return (ids[start : start + limits.ACK_IDS] for start in range(0, len(ids), limits.ACK_IDS))

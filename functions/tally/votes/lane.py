@@ -1,0 +1,237 @@
+"""One partition's lane through the worker: the votes that wait for it, and the task that commits them.
+
+Commits follow each other, at most one in flight: a copy that arrives meanwhile waits. Contention is met by reading
+again; an outage by back-off, then by parking: a parked lane holds little, lets its messages go after a minute, and
+never stops another lane. Only what the store refuses for good is ever halved, and only a lone vote, refused while its
+neighbours are not, becomes a dead letter.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tally.errors import BackendError, Refused, Rejected, TallyError, UnsafeStore
+from tally.logs import event
+from tally.retry import full_jitter
+from tally.votes.counter import Counter, Purged
+from tally.votes.ledger import SEGMENT_RECORDS, Full, NewerFormat
+from tally.votes.records import Mask, Records, join
+
+PERIOD = 1.0
+LET_GO_AFTER = 60.0
+FAILURES_TO_PARK = 5
+# A shard takes about this many commits a second, from all workers together.
+_COMMITS_PER_SECOND = 4
+_BACKOFF_BASE, _BACKOFF_CAP = 0.2, 5.0
+_PARK_BASE, _PARK_CAP = 5.0, 60.0
+_CONTENTION_BASE, _CONTENTION_CAP = 0.1, 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Votes that wait, with the number of each one's message; `oldest`, `newest`: when they were pulled (loop time)."""
+
+    records: Records
+    owner: NDArray[np.intp]
+    oldest: float
+    newest: float
+
+    def __len__(self) -> int:
+        return len(self.owner)
+
+    def rows(self, mask: Mask) -> "Waiting":
+        return Waiting(self.records[mask], self.owner[mask], self.oldest, self.newest)
+
+
+class Desk(Protocol):
+    """What a lane asks of its worker."""
+
+    def settle(self, owners: NDArray[np.intp]) -> None: ...
+
+    def refuse(self, lane: "Lane", votes: Waiting, reason: str) -> None: ...
+
+    def let_go(self, owners: NDArray[np.intp]) -> None: ...
+
+    def parked_too_much(self) -> bool:
+        """Tell whether the parked lanes hold more than their share of the bounds."""
+        ...
+
+    def still_held(self, owners: NDArray[np.intp]) -> Mask: ...
+
+    async def may_insert(self, poll_id: str, pulled_at: float) -> bool:
+        """Read the definition if it was last read before `pulled_at`; tell whether a new shard may be made."""
+        ...
+
+
+class Lane:
+    def __init__(self, poll_id: str, partition: int, counter: Counter, desk: Desk, random: Random) -> None:
+        self.poll_id = poll_id
+        self.partition = partition
+        self.counter = counter
+        self.waiting: list[Waiting] = []
+        self.failures = 0
+        self.failed_at: float | None = None
+        self.succeeded_at: float | None = None
+        self.problem = ""
+        self.flush = asyncio.Event()
+        self._desk = desk
+        self._random = random
+        self._time: Callable[[], float] = asyncio.get_running_loop().time
+        self._losses = 0
+        self._limit = SEGMENT_RECORDS
+        self._commits = 0
+        self._suspects: dict[tuple[int, int], int] = {}
+        self._next_commit = 0.0
+
+    @property
+    def parked(self) -> bool:
+        return self.failures >= FAILURES_TO_PARK
+
+    def add(self, votes: Waiting) -> None:
+        self.waiting.append(votes)
+
+    async def run(self) -> None:
+        """Commit until nothing waits; once the worker flushes, only as long as it succeeds. Raises UnsafeStore."""
+        while self.waiting and not (self.flush.is_set() and (self.failures or self._losses > 2)):
+            await self._pause(self._next_commit - self._time())
+            period = max(PERIOD, (self.counter.rivals + 1) / _COMMITS_PER_SECOND)
+            self._next_commit = self._time() + period
+            batch = self._batch()
+            try:
+                await self._commit(batch)
+            except Refused:
+                self._losses += 1
+                self._next_commit = self._time()
+                if self._losses > 1:
+                    await self._back_off(self._losses - 1, _CONTENTION_BASE, _CONTENTION_CAP)
+            except Rejected as error:
+                await self._rejected(batch, error)
+            except Purged:
+                await self._purged(batch)
+            except UnsafeStore:
+                raise
+            except (Full, NewerFormat) as error:
+                self.failures = max(self.failures, FAILURES_TO_PARK - 1)
+                await self._failed(error)
+            except TallyError as error:
+                await self._failed(error)
+
+    async def _commit(self, batch: Waiting) -> None:
+        await self.counter.refresh()
+        if self.counter.is_new and not await self._desk.may_insert(self.poll_id, batch.newest):
+            self._remove(batch, np.ones(len(batch), np.bool_))
+            self._desk.refuse(self, batch, "poll-deleted")
+            return
+        done = await self.counter.commit(batch.records)
+        self._remove(batch, done)
+        self._desk.settle(batch.owner[done])
+        self._losses = self.failures = 0
+        self._commits += 1
+        self._limit = min(self._limit * 2, SEGMENT_RECORDS)
+        self.problem = ""
+        self.failed_at, self.succeeded_at = None, self._time()
+
+    def _batch(self) -> Waiting:
+        """Take what waits as one; more of it than a commit can write is harmless, copies need no room."""
+        joined = Waiting(
+            join([part.records for part in self.waiting]),
+            np.concatenate([part.owner for part in self.waiting]),
+            min(part.oldest for part in self.waiting),
+            max(part.newest for part in self.waiting),
+        )
+        self.waiting = [joined]
+        return joined if self._limit == SEGMENT_RECORDS else joined.rows(_first(self._limit, len(joined)))
+
+    def _remove(self, batch: Waiting, done: Mask) -> None:
+        """Take the done rows of a batch, which leads the first part of what waits, out of it."""
+        first, *later = self.waiting
+        keep = np.ones(len(first), np.bool_)
+        keep[: len(done)] = ~done
+        rest = first.rows(keep)
+        self.waiting = [rest, *later] if len(rest) else later
+
+    async def _rejected(self, batch: Waiting, error: Rejected) -> None:
+        """The store will never take this commit: read again, with half of it; a lone vote waits for its neighbours."""
+        event("commit-rejected", level=logging.ERROR, poll=self.poll_id, partition=self.partition, reason=error.message)
+        if len(batch) > 1:
+            self._limit = (min(self._limit, len(batch)) + 1) // 2
+            self._next_commit = self._time()
+            return
+        ballot = (int(batch.records.high[0]), int(batch.records.low[0]))
+        row = _first(1, len(self.waiting[0]))
+        if self._suspects.setdefault(ballot, self._commits) < self._commits:
+            self._suspects.clear()
+            self._remove(batch, np.ones(1, np.bool_))
+            self._desk.refuse(self, batch, "store-rejected")
+            return
+        first, *later = self.waiting
+        self.waiting = [part for part in (first.rows(~row), *later, first.rows(row)) if len(part)]
+        await self._failed(error)
+
+    async def _purged(self, batch: Waiting) -> None:
+        """The shard was deleted under us, with its poll: the votes are dead letters, and no new shard may be made."""
+        self.counter.drop()
+        try:
+            may_insert = await self._desk.may_insert(self.poll_id, self._time())
+        except TallyError as error:
+            await self._failed(error)
+            return
+        if may_insert:
+            await self._failed(Purged(f"the shard of {self.poll_id}:{self.partition} is gone but its poll is not"))
+            return
+        self._remove(batch, np.ones(len(batch), np.bool_))
+        self._desk.refuse(self, batch, "poll-deleted")
+
+    async def _failed(self, error: TallyError) -> None:
+        self.failures += 1
+        self.failed_at = self._time()
+        self.problem = error.status if isinstance(error, BackendError) else error.code
+        event(
+            "lane-parked" if self.parked else "commit-failed",
+            level=logging.ERROR if self.parked else logging.WARNING,
+            poll=self.poll_id,
+            partition=self.partition,
+            failures=self.failures,
+            problem=self.problem,
+            reason=error.message,
+        )
+        self._let_old_go()
+        if self.parked:
+            await self._back_off(self.failures - FAILURES_TO_PARK + 1, _PARK_BASE, _PARK_CAP)
+        else:
+            await self._back_off(self.failures, _BACKOFF_BASE, _BACKOFF_CAP)
+
+    def _let_old_go(self) -> None:
+        """Give up messages that have waited for a minute, and votes whose message was given up elsewhere."""
+        before = self._time() - LET_GO_AFTER
+        too_much = self.parked and self._desk.parked_too_much()
+        for part in self.waiting:
+            if too_much or part.oldest < before:
+                self._desk.let_go(part.owner)
+        parts = [part.rows(self._desk.still_held(part.owner)) for part in self.waiting]
+        self.waiting = [part for part in parts if len(part)]
+
+    async def _back_off(self, attempt: int, base: float, cap: float) -> None:
+        await self._pause(full_jitter(attempt, base=base, cap=cap, random=self._random))
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, or less if the worker flushes."""
+        if seconds <= 0 or self.flush.is_set():
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                await self.flush.wait()
+        except TimeoutError:
+            pass
+
+
+def _first(count: int, length: int) -> Mask:
+    mask = np.zeros(length, np.bool_)
+    mask[:count] = True
+    return mask

@@ -1,0 +1,189 @@
+"""All lanes of a worker: made on demand, run while votes wait, forgotten when memory is short."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tally import limits
+from tally.clock import SECOND, Clock
+from tally.logs import event
+from tally.ports import Store
+from tally.votes import verdict
+from tally.votes.batch import Columns
+from tally.votes.counter import Counter
+from tally.votes.dead_letter import refused
+from tally.votes.inbox import Inbox
+from tally.votes.known_polls import KnownPolls
+from tally.votes.lane import Lane, Waiting
+from tally.votes.poll import Poll
+from tally.votes.records import Mask, Records
+
+# A deleted poll's ledger is purged no sooner than 31 days later; a day before, its shards are no longer made.
+_PURGEABLE_AFTER = 30 * 86_400 * SECOND
+# An idle lane's last outcome says nothing of the store any more.
+_OUTCOME_AGE = 60.0
+_THRASH_SECONDS = 60.0
+# What a lane and its counter cost beside the records.
+_LANE_BYTES = 4_096
+_PARKED_SHARE = 4
+
+Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
+
+
+class Lanes:
+    """Is the lanes' desk: what they ask of the worker."""
+
+    def __init__(
+        self,
+        store: Store,
+        polls: KnownPolls,
+        inbox: Inbox,
+        *,
+        clock: Clock,
+        random: Random,
+        spawn: Spawn,
+        fold_from: int,
+        memory: int = limits.CACHED_RECORD_BYTES,
+    ) -> None:
+        self.progress = 0
+        self.thrashed_at = float("-inf")
+        self.store_down = False
+        self.lanes: dict[tuple[str, int], Lane] = {}
+        self.running: dict[Lane, asyncio.Task[None]] = {}
+        self._store = store
+        self._polls = polls
+        self._inbox = inbox
+        self._clock = clock
+        self._random = random
+        self._spawn = spawn
+        self._fold_from = fold_from
+        self._memory = memory
+        self._loads = asyncio.Semaphore(limits.CONCURRENT_LOADS)
+        self._evicted: dict[tuple[str, int], float] = {}
+        self._time = asyncio.get_running_loop().time
+
+    def add(self, poll: Poll, records: Records, owner: NDArray[np.intp], pulled_at: float) -> None:
+        """Hand votes that count to the lanes of their partitions."""
+        if poll.partitions == 1:
+            self._add(poll, 0, Waiting(records, owner, pulled_at, pulled_at))
+            return
+        partition = verdict.partitions(records, poll.partitions)
+        order = np.argsort(partition, kind="stable")
+        bounds = np.searchsorted(partition[order], np.arange(poll.partitions + 1)).tolist()
+        for number in range(poll.partitions):
+            rows = order[bounds[number] : bounds[number + 1]]
+            if len(rows):
+                self._add(poll, number, Waiting(records[rows], owner[rows], pulled_at, pulled_at))
+
+    def _add(self, poll: Poll, partition: int, votes: Waiting) -> None:
+        lane = self._lane(poll, partition)
+        lane.add(votes)
+        if lane.parked and self.parked_too_much():
+            lane.waiting.pop()
+            self.let_go(votes.owner)
+        elif lane not in self.running:
+            self.running[lane] = self._spawn(self._run(lane))
+
+    async def _run(self, lane: Lane) -> None:
+        try:
+            await lane.run()
+        finally:
+            del self.running[lane]
+
+    def _lane(self, poll: Poll, partition: int) -> Lane:
+        key = (poll.id, partition)
+        lane = self.lanes.pop(key, None)
+        if lane is None:
+            if self._time() - self._evicted.pop(key, float("-inf")) < _THRASH_SECONDS:
+                self.thrashed_at = self._time()
+            counter = Counter(
+                self._store, poll.id, partition, poll.revote, loads=self._loads, fold_from=self._fold_from
+            )
+            lane = Lane(poll.id, partition, counter, self, self._random)
+        self.lanes[key] = lane  # last: the order of the dict is that of use
+        return lane
+
+    def flush(self) -> None:
+        """Let every lane commit now what it has, without pauses."""
+        for lane in self.lanes.values():
+            lane.flush.set()
+
+    def housekeep(self) -> None:
+        """Once a second: drop what is least recently used beyond the memory bound; judge the store's state."""
+        now = self._time()
+        used = sum(lane.counter.nbytes + _LANE_BYTES for lane in self.lanes.values())
+        for key, lane in list(self.lanes.items()):
+            if used <= self._memory:
+                break
+            if lane in self.running:
+                continue
+            del self.lanes[key]
+            self._evicted[key] = now
+            used -= lane.counter.nbytes + _LANE_BYTES
+            event("partition-evicted", poll=lane.poll_id, partition=lane.partition, ballots=lane.counter.ballots)
+        self._evicted = {key: at for key, at in self._evicted.items() if now - at < _THRASH_SECONDS}
+        recent = now - _OUTCOME_AGE
+        outcomes = [
+            failed is not None
+            for failed, succeeded in (
+                (self._polls.failed_at, self._polls.succeeded_at),
+                *((lane.failed_at, lane.succeeded_at) for lane in self.lanes.values()),
+            )
+            if max(failed or recent, succeeded or recent) > recent
+        ]
+        self.store_down = bool(outcomes) and all(outcomes)
+
+    def parked(self) -> list[Lane]:
+        return [lane for lane in self.lanes.values() if lane.parked]
+
+    # The desk.
+
+    def settle(self, owners: NDArray[np.intp]) -> None:
+        self.store_down = False
+        self.progress += 1
+        self._inbox.settle(owners)
+
+    def refuse(self, lane: Lane, votes: Waiting, reason: str) -> None:
+        known = self._polls.held(lane.poll_id)
+        assert known is not None and known.poll is not None, "a lane's poll was judged by its definition"
+        options = tuple(option.id for option in known.poll.options)
+        records = votes.records
+        self.dead_letter(
+            Columns(
+                lane.poll_id, options, records.high, records.low, records.options, records.accepted_at, votes.owner
+            ),
+            reason,
+        )
+
+    def dead_letter(self, columns: Columns, reason: str) -> None:
+        """Settle refused votes by dead letters, one a message; `owner` numbers the inbox's messages."""
+        event("votes-refused", poll=columns.poll, reason=reason, votes=len(columns))
+        for number in np.unique(columns.owner).tolist():
+            held = self._inbox.held.get(number)
+            if held is not None:
+                part = columns.rows(columns.owner == number)
+                letter = refused(held.message_id, held.published_at, reason, part.encode())
+                self._inbox.refuse(number, len(part), letter)
+
+    def let_go(self, owners: NDArray[np.intp]) -> None:
+        self._inbox.let_go(np.unique(owners).tolist())
+
+    def still_held(self, owners: NDArray[np.intp]) -> Mask:
+        held = self._inbox.held
+        return np.fromiter((number in held for number in owners.tolist()), np.bool_, len(owners))
+
+    def parked_too_much(self) -> bool:
+        parts = [part.owner for lane in self.parked() for part in lane.waiting]
+        numbers = np.unique(np.concatenate(parts)).tolist() if parts else []
+        size = sum(held.size for number in numbers if (held := self._inbox.held.get(number)))
+        return len(numbers) * _PARKED_SHARE > limits.HELD_MESSAGES or size * _PARKED_SHARE > limits.HELD_BYTES
+
+    async def may_insert(self, poll_id: str, pulled_at: float) -> bool:
+        known = self._polls.held(poll_id)
+        if known is None or known.sent < pulled_at:
+            known = await self._polls.read(poll_id)
+        return known.poll is not None and self._clock.now() < known.poll.deleted_at + _PURGEABLE_AFTER

@@ -1,0 +1,231 @@
+"""The worker: pulls messages, has them counted, acknowledges them. Life, health and death of the parts around it.
+
+Shutdown: no new Pull, a second for those out, one flush, abandon what is in flight, acknowledge, give the rest back.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+from uuid import UUID
+
+from tally import limits
+from tally.clock import Clock
+from tally.errors import BackendError, UnsafeStore
+from tally.logs import event
+from tally.ports import Publisher, Puller, Received, Store
+from tally.retry import full_jitter
+from tally.votes import guard
+from tally.votes.admission import Admission
+from tally.votes.inbox import Inbox
+from tally.votes.known_polls import KnownPolls
+from tally.votes.lanes import Lanes
+
+PULLS = 4
+TRIAL_PAUSE = 5.0
+STUCK_AFTER = 30.0
+EMPTY_FOR = 20.0
+ONLY_LET_GO_FOR = 60.0
+PULLS_END, FLUSH_END, ACKS_END, RELEASE_END = 1.0, 6.0, 7.0, 7.5
+EXIT_EMPTY, EXIT_ONLY_LET_GO = 0, 3
+_BACKOFF_BASE, _BACKOFF_CAP = 0.2, 5.0
+_TICK = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """`ok`: something moved within STUCK_AFTER; `body` says more, for people and alerts."""
+
+    ok: bool
+    body: dict[str, object]
+
+
+class Worker:
+    """One per event loop; `run` once."""
+
+    def __init__(
+        self,
+        store: Store,
+        puller: Puller,
+        publisher: Publisher,
+        *,
+        dead_letter_topic: str,
+        clock: Clock,
+        random: Random,
+        fold_from: int = limits.FOLD_SEGMENTS // 2,
+        memory: int = limits.CACHED_RECORD_BYTES,
+    ) -> None:
+        self._store = store
+        self._puller = puller
+        self._random = random
+        self._time = asyncio.get_running_loop().time
+        self._group = asyncio.TaskGroup()
+        self._inbox = Inbox(puller, publisher, dead_letter_topic)
+        self._polls = KnownPolls(store)
+        self._lanes = Lanes(
+            store,
+            self._polls,
+            self._inbox,
+            clock=clock,
+            random=random,
+            spawn=self._spawn,
+            fold_from=fold_from,
+            memory=memory,
+        )
+        self._admission = Admission(self._polls, self._inbox, self._lanes, random=random, spawn=self._spawn)
+        self._trial = asyncio.Lock()
+        self._stopping = False
+        self._moved_at = self._last_new = self._last_any = self._time()
+        self._answered_at = float("-inf")
+        self._let_go_ids: set[str] = set()
+        self._progress = (0, 0)
+
+    async def run(self, stop: asyncio.Event, *, until_empty: bool = False) -> int:
+        """Work until `stop` is set or, with `until_empty`, nothing is left; return the exit code.
+
+        Raises UnsafeStore if the store's version guard does not hold.
+        """
+        if not await self._guard_holds(stop):
+            return EXIT_EMPTY
+        async with self._group:
+            inbox = self._spawn(self._inbox.run())
+            pulls = [self._spawn(self._pull_forever()) for _ in range(PULLS)]
+            event("worker-started")
+            code = await self._wait(stop, until_empty)
+            event("worker-stopping")
+            await self._shut_down(pulls, inbox)
+        event("worker-stopped", held=len(self._inbox.held))
+        return code
+
+    def health(self) -> Health:
+        parked = self._lanes.parked()
+        thrashing = self._time() - self._lanes.thrashed_at < STUCK_AFTER
+        stuck_for = self._time() - self._moved_at
+        full = limits.BALLOTS_PER_PARTITION * 3 // 4
+        body: dict[str, object] = {
+            "held": len(self._inbox.held),
+            "settled": self._inbox.settled_messages,
+            "dead_letters": self._inbox.dead_letters,
+            "newer_version": self._admission.newer_messages,
+            "partitions": len(self._lanes.lanes),
+            "parked": [
+                {"poll": lane.poll_id, "partition": lane.partition, "problem": lane.problem} for lane in parked
+            ],
+            "filling": [
+                {"poll": lane.poll_id, "partition": lane.partition, "ballots": lane.counter.ballots}
+                for lane in self._lanes.lanes.values()
+                if lane.counter.ballots >= full
+            ],
+            "store_down": self._lanes.store_down,
+            "thrashing": thrashing,
+            "stuck_seconds": round(stuck_for),
+        }
+        return Health(ok=stuck_for < STUCK_AFTER and not thrashing, body=body)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        return self._group.create_task(work)
+
+    async def _guard_holds(self, stop: asyncio.Event) -> bool:
+        """Probe the store until it answers; False if the worker is to stop meanwhile."""
+        attempt = 0
+        while not stop.is_set():
+            try:
+                await guard.probe(self._store, UUID(int=self._random.getrandbits(128)))
+                return True
+            except UnsafeStore:
+                raise
+            except BackendError as error:
+                attempt += 1
+                event("guard-probe-failed", level=logging.WARNING, status=error.status, reason=error.message)
+                await self._back_off(attempt)
+        return False
+
+    async def _pull_forever(self) -> None:
+        failures = 0
+        while not self._stopping:
+            try:
+                if self._lanes.store_down:
+                    async with self._trial:
+                        await asyncio.sleep(TRIAL_PAUSE)
+                        await self._pull(1 if self._lanes.store_down else limits.PULL_MESSAGES)
+                else:
+                    await self._pull(limits.PULL_MESSAGES)
+                failures = 0
+            except BackendError as error:
+                failures += 1
+                event("pull-failed", level=logging.WARNING, status=error.status, reason=error.message)
+                await self._back_off(failures)
+
+    async def _pull(self, count: int) -> None:
+        await self._inbox.reserve()
+        try:
+            messages = await self._puller.pull(count)
+            self._answered(messages)
+        finally:
+            self._inbox.release_room()
+
+    def _answered(self, messages: "list[Received] | tuple[Received, ...]") -> None:
+        self._answered_at = self._time()
+        if not messages:
+            return
+        self._last_any = self._time()
+        event("pulled", level=logging.DEBUG, ids=[message.message_id for message in messages])
+        self._let_go_ids.update(self._admission.admit(messages))
+        if any(message.message_id not in self._let_go_ids for message in messages):
+            self._last_new = self._time()
+
+    async def _wait(self, stop: asyncio.Event, until_empty: bool) -> int:
+        """Keep house once a second until the worker is to end; return the exit code."""
+        while not stop.is_set():
+            self._lanes.housekeep()
+            self._look_for_movement()
+            if until_empty and (code := self._ended()) is not None:
+                return code
+            try:
+                async with asyncio.timeout(_TICK):
+                    await stop.wait()
+            except TimeoutError:
+                continue
+        return EXIT_EMPTY
+
+    def _look_for_movement(self) -> None:
+        progress = (self._inbox.settled_messages, self._lanes.progress)
+        idle = not self._inbox.busy and self._time() - self._answered_at < STUCK_AFTER
+        if progress != self._progress or idle:
+            self._moved_at = self._time()
+        self._progress = progress
+
+    def _ended(self) -> int | None:
+        now = self._time()
+        answered = now - self._answered_at < EMPTY_FOR
+        if self._inbox.busy or not answered:
+            return None
+        if now - self._last_any >= EMPTY_FOR:
+            return EXIT_EMPTY
+        return EXIT_ONLY_LET_GO if now - self._last_new >= ONLY_LET_GO_FOR else None
+
+    async def _shut_down(self, pulls: "list[asyncio.Task[None]]", inbox: "asyncio.Task[None]") -> None:
+        begun = self._time()
+        self._stopping = True
+        await asyncio.wait(pulls, timeout=PULLS_END)
+        for pull in pulls:
+            pull.cancel()
+        self._lanes.flush()
+        if self._lanes.running:
+            await asyncio.wait(list(self._lanes.running.values()), timeout=begun + FLUSH_END - self._time())
+        for task in (inbox, *self._lanes.running.values()):
+            task.cancel()
+        for finish, end in ((self._inbox.flush(), ACKS_END), (self._inbox.release_all(), RELEASE_END)):
+            try:
+                async with asyncio.timeout(max(0.0, begun + end - self._time())):
+                    await finish
+            except TimeoutError:
+                event("shutdown-cut-short", level=logging.WARNING)
+        for task in asyncio.all_tasks():
+            if task is not asyncio.current_task() and task in self._tasks:
+                task.cancel()
+
+    async def _back_off(self, attempt: int) -> None:
+        await asyncio.sleep(full_jitter(attempt, base=_BACKOFF_BASE, cap=_BACKOFF_CAP, random=self._random))
