@@ -1,7 +1,7 @@
 """The probe of the store's version guard: a worker that starts tries the very commits that it will make.
 
-Without FAIL, or on a store that ignores it, a stale commit answers OK and corrupts the ledger; so a stale one is made on
-entities of the worker's own, and must be refused and change nothing.
+Without FAIL, or on a store that ignores it, a stale commit answers OK and corrupts the ledger. So one is made on
+entities of the worker's own; it must be refused and change nothing.
 """
 
 from collections.abc import Sequence

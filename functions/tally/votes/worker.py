@@ -5,7 +5,7 @@ Shutdown: no new Pull, a second for those out, one flush, abandon what is in fli
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -62,6 +62,7 @@ class Worker:
         self._random = random
         self._time = asyncio.get_running_loop().time
         self._group = asyncio.TaskGroup()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._inbox = Inbox(puller, publisher, dead_letter_topic)
         self._polls = KnownPolls(store)
         self._lanes = Lanes(
@@ -79,7 +80,7 @@ class Worker:
         self._stopping = False
         self._moved_at = self._last_new = self._last_any = self._time()
         self._answered_at = float("-inf")
-        self._let_go_ids: set[str] = set()
+        self._let_go_ids: dict[str, None] = {}
         self._progress = (0, 0)
 
     async def run(self, stop: asyncio.Event, *, until_empty: bool = False) -> int:
@@ -110,9 +111,7 @@ class Worker:
             "dead_letters": self._inbox.dead_letters,
             "newer_version": self._admission.newer_messages,
             "partitions": len(self._lanes.lanes),
-            "parked": [
-                {"poll": lane.poll_id, "partition": lane.partition, "problem": lane.problem} for lane in parked
-            ],
+            "parked": [{"poll": lane.poll_id, "partition": lane.partition, "problem": lane.problem} for lane in parked],
             "filling": [
                 {"poll": lane.poll_id, "partition": lane.partition, "ballots": lane.counter.ballots}
                 for lane in self._lanes.lanes.values()
@@ -124,8 +123,11 @@ class Worker:
         }
         return Health(ok=stuck_for < STUCK_AFTER and not thrashing, body=body)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        return self._group.create_task(work)
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._group.create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+        return task
 
     async def _guard_holds(self, stop: asyncio.Event) -> bool:
         """Probe the store until it answers; False if the worker is to stop meanwhile."""
@@ -166,13 +168,15 @@ class Worker:
         finally:
             self._inbox.release_room()
 
-    def _answered(self, messages: "list[Received] | tuple[Received, ...]") -> None:
+    def _answered(self, messages: Sequence[Received]) -> None:
         self._answered_at = self._time()
         if not messages:
             return
         self._last_any = self._time()
         event("pulled", level=logging.DEBUG, ids=[message.message_id for message in messages])
-        self._let_go_ids.update(self._admission.admit(messages))
+        self._let_go_ids.update(dict.fromkeys(self._admission.admit(messages)))
+        while len(self._let_go_ids) > limits.HELD_MESSAGES:
+            del self._let_go_ids[next(iter(self._let_go_ids))]
         if any(message.message_id not in self._let_go_ids for message in messages):
             self._last_new = self._time()
 
@@ -206,7 +210,7 @@ class Worker:
             return EXIT_EMPTY
         return EXIT_ONLY_LET_GO if now - self._last_new >= ONLY_LET_GO_FOR else None
 
-    async def _shut_down(self, pulls: "list[asyncio.Task[None]]", inbox: "asyncio.Task[None]") -> None:
+    async def _shut_down(self, pulls: list[asyncio.Task[None]], inbox: asyncio.Task[None]) -> None:
         begun = self._time()
         self._stopping = True
         await asyncio.wait(pulls, timeout=PULLS_END)
@@ -223,9 +227,8 @@ class Worker:
                     await finish
             except TimeoutError:
                 event("shutdown-cut-short", level=logging.WARNING)
-        for task in asyncio.all_tasks():
-            if task is not asyncio.current_task() and task in self._tasks:
-                task.cancel()
+        for task in list(self._tasks):
+            task.cancel()
 
     async def _back_off(self, attempt: int) -> None:
         await asyncio.sleep(full_jitter(attempt, base=_BACKOFF_BASE, cap=_BACKOFF_CAP, random=self._random))
