@@ -40,25 +40,23 @@ class Terraform:
     real: bool
 
     def run(self, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-        environment = {**self.environment, "TF_DATA_DIR": str(self.work / "data" / folder.name)}
         return subprocess.run(
-            ["terraform", *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
+            ["terraform", *arguments], cwd=folder, env=self.environment, capture_output=True, text=True, check=False
         )
 
     def copy(self, name: str) -> Path:
-        """Lay a copy of the configuration, without its backend, and initialise it."""
+        """Lay a copy of the configuration, without its backend; all copies share what `init` fetched."""
         folder = self.work / name
-        shutil.copytree(SOURCE, folder, ignore=shutil.ignore_patterns("backend.tf", ".terraform*", "*.tfstate*"))
-        found = self.run(folder, "init", "-backend=false", "-no-color")
-        assert found.returncode == 0, found.stderr
+        shutil.copytree(SOURCE, folder, ignore=shutil.ignore_patterns("backend.tf", ".terraform", "*.tfstate*"))
+        lock = self.work / "probe" / ".terraform.lock.hcl"
+        if lock.exists():
+            shutil.copy(lock, folder)
         return folder
 
     def plan(self, folder: Path, **variables: Any) -> "Plan":
         """Plan from no state; raise PlanRefused with Terraform's words."""
         out = folder / "plan.bin"
-        done = self.run(
-            folder, "plan", "-no-color", "-refresh=false", "-lock=false", f"-out={out}", *arguments(variables)
-        )
+        done = self.run(folder, "plan", "-no-color", "-lock=false", f"-out={out}", *arguments(variables))
         if done.returncode:
             raise PlanRefused(" ".join((done.stdout + done.stderr).replace("│", " ").split()))
         shown = self.run(folder, "show", "-json", str(out))
@@ -115,6 +113,7 @@ def opened(work: Path) -> Iterator[Terraform]:
         raise NoProvider("terraform is not installed")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
     environment |= {"TF_IN_AUTOMATION": "1", "TF_INPUT": "0", "CHECKPOINT_DISABLE": "1"}
+    environment["TF_DATA_DIR"] = str(work / "data")
     # A made-up token is enough to plan what does not exist yet.
     real = Terraform(environment={**environment, "GOOGLE_OAUTH_ACCESS_TOKEN": "none"}, work=work, real=True)
     if _initialises(real):
@@ -129,14 +128,11 @@ def _initialises(terraform: Terraform) -> bool:
     folder.mkdir()
     shutil.copy(SOURCE / "versions.tf", folder)
     shutil.copy(SOURCE / "variables.tf", folder)
-    cache = terraform.work / "plugins"
-    cache.mkdir()
-    environment = {**terraform.environment, "TF_DATA_DIR": str(folder / "data"), "TF_PLUGIN_CACHE_DIR": str(cache)}
     try:
         done = subprocess.run(
             ["terraform", "init", "-backend=false", "-no-color"],
             cwd=folder,
-            env=environment,
+            env=terraform.environment,
             capture_output=True,
             check=False,
             timeout=REGISTRY_SECONDS,
