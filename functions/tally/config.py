@@ -16,12 +16,12 @@ Durability = Literal["power-loss", "process-crash"]
 
 
 class Variable(NamedTuple):
-    """`where` a deployment sets it: on every part, on the functions alone, or nowhere (it is for local work)."""
+    """`where` a deployment sets it: on every part, on the functions, on one of them, or nowhere (for local work)."""
 
     name: str
     default: str
     meaning: str
-    where: Literal["everywhere", "functions", "local"] = "everywhere"
+    where: Literal["everywhere", "functions", "public", "local"] = "everywhere"
 
 
 VARIABLES = (
@@ -36,7 +36,7 @@ VARIABLES = (
         "TALLY_BALLOT_KEYS",
         "",
         "folder with a file a ballot key version (hex); locally made under TALLY_STATE",
-        "functions",
+        "public",
     ),
     Variable("TALLY_BALLOT_KEY", "1", "version of the ballot key that new polls take", "functions"),
     Variable("TALLY_STATE", ".tally", "folder of the embedded store and the local ballot keys", "local"),

@@ -7,7 +7,7 @@ locals {
       ingress         = "ALLOW_ALL" # IAM asks for an identity
       database_role   = "roles/datastore.user"
       publishes_votes = false
-      ballot_keys     = true
+      ballot_keys     = false
     }
     public = {
       description     = "Takes votes, answers with counts"
@@ -29,11 +29,12 @@ locals {
     TALLY_SUBSCRIPTION             = google_pubsub_subscription.votes.name
     TALLY_TOPIC                    = google_pubsub_topic.votes.name
   }
-  # The functions make ballot ids, so they alone hold the keys.
-  ballot_key_environment = {
+  function_environment = merge(local.environment, {
+    FUNCTION_USE_ASGI = "true" # the framework's own: serve the async target under uvicorn
     TALLY_BALLOT_KEY  = var.ballot_key
-    TALLY_BALLOT_KEYS = "/etc/tally/ballot-keys"
-  }
+  })
+  # Only `public` makes ballot ids, so it alone holds the keys: a file a version.
+  ballot_keys_folder = "/etc/tally/ballot-keys"
 }
 
 resource "google_service_account" "function" {
@@ -107,13 +108,12 @@ resource "google_cloudfunctions2_function" "this" {
     all_traffic_on_latest_revision   = true
     service_account_email            = google_service_account.function[each.key].email
     environment_variables = merge(
-      local.environment,
-      each.value.ballot_keys ? local.ballot_key_environment : {},
-      { FUNCTION_USE_ASGI = "true" }, # the framework's own: serve the async target under uvicorn
+      local.function_environment,
+      each.value.ballot_keys ? { TALLY_BALLOT_KEYS = local.ballot_keys_folder } : {},
     )
 
     dynamic "secret_volumes" {
-      for_each = each.value.ballot_keys ? [local.ballot_key_environment.TALLY_BALLOT_KEYS] : []
+      for_each = each.value.ballot_keys ? [local.ballot_keys_folder] : []
       content {
         mount_path = secret_volumes.value
         project_id = var.project_id

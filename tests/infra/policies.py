@@ -21,7 +21,6 @@ GRANTS = {
     "google_pubsub_subscription_iam_member.votes_worker": "roles/pubsub.subscriber",
     "google_pubsub_topic_iam_member.dead_letters_worker": "roles/pubsub.publisher",
     'google_pubsub_topic_iam_member.votes_publisher["public"]': "roles/pubsub.publisher",
-    'google_secret_manager_secret_iam_member.ballot_keys_reader["admin"]': "roles/secretmanager.secretAccessor",
     'google_secret_manager_secret_iam_member.ballot_keys_reader["public"]': "roles/secretmanager.secretAccessor",
     "google_storage_bucket_iam_member.builder_reads_source": "roles/storage.objectViewer",
 }
@@ -162,7 +161,7 @@ def images_by_digest(plan: Plan) -> Violations:
 
 
 def what_holds_votes_is_protected(plan: Plan) -> Violations:
-    wanted = {
+    wanted: dict[str, dict[str, object]] = {
         "google_firestore_database": {
             "delete_protection_state": "DELETE_PROTECTION_ENABLED",
             "deletion_policy": "PREVENT",

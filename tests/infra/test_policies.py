@@ -96,8 +96,8 @@ MISTAKES = {
     ),
     "a key in the environment": Mistake(
         "functions.tf",
-        "    TALLY_BALLOT_KEY  = var.ballot_key",
-        f'    TALLY_BALLOT_KEY = "{"5f" * 32}"',
+        "TALLY_BALLOT_KEY  = var.ballot_key",
+        f'TALLY_BALLOT_KEY = "{"5f" * 32}"',
         "no_secret_in_the_environment",
     ),
     "a probe that restarts workers in an outage": Mistake(

@@ -1,0 +1,66 @@
+"""Code and infrastructure agree: settings, targets, limits."""
+
+import re
+
+from tally import config
+from tally.votes import keyring
+from tests.infra.policies import environments
+from tests.infra.terraform import ROOT, Plan
+
+# What others than tally.config read: the Functions Framework.
+NOT_OURS = {"FUNCTION_USE_ASGI"}
+
+
+def part(address: str) -> str:
+    """Return `public`, `admin`, … for a function, `worker` for the pool or job."""
+    found = re.fullmatch(r'google_cloudfunctions2_function\.this\["(\w+)"\]', address)
+    return found[1] if found else "worker"
+
+
+def expected(name: str) -> set[str]:
+    """Return the settings that a deployment sets on a part."""
+    wheres = {"everywhere"} if name == "worker" else {"everywhere", "functions", name}
+    return {variable.name for variable in config.VARIABLES if variable.where in wheres}
+
+
+def test_every_setting_that_is_read_is_set_and_no_other(plan: Plan) -> None:
+    parts = dict(environments(plan))
+    assert {part(address) for address in parts} >= {"admin", "public", "worker"}
+    for address, environment in parts.items():
+        assert set(environment) - NOT_OURS == expected(part(address)), address
+
+
+def test_the_settings_load_and_name_what_is_made(plan: Plan) -> None:
+    def names(kind: str) -> set[str]:
+        return {values["name"] for values in plan.of_type(kind).values()}
+
+    for address, environment in environments(plan):
+        settings = config.load({**environment, "K_SERVICE": "x"})
+        assert settings.backend == "cloud", address
+        assert settings.project == "tally-demo"
+        assert {settings.topic, settings.dead_letter_topic} == names("google_pubsub_topic")
+        assert {settings.subscription, settings.dead_letter_subscription} == names("google_pubsub_subscription")
+        assert settings.topic != settings.dead_letter_topic
+        assert {settings.database} == names("google_firestore_database")
+
+
+def test_the_ballot_keys_are_files_named_by_version_where_public_looks_for_them(plan: Plan) -> None:
+    mounted = {}
+    for address, values in plan.of_type("google_cloudfunctions2_function").items():
+        config_of = values["service_config"][0]
+        environment = config_of["environment_variables"]
+        for volume in config_of["secret_volumes"]:
+            mounted[part(address)] = volume
+            assert volume["mount_path"] == environment["TALLY_BALLOT_KEYS"]
+            for version in volume["versions"]:
+                assert keyring.check_version(version["path"]) == version["version"]
+            assert environment["TALLY_BALLOT_KEY"] in {version["path"] for version in volume["versions"]}
+    assert set(mounted) == {"public"}
+
+
+def test_the_targets_of_main_are_the_functions(plan: Plan) -> None:
+    source = (ROOT / "functions" / "main.py").read_text()
+    targets = set(re.findall(r"^@(?:aio|functions_framework)\.\w+\nasync def (\w+)", source, re.MULTILINE))
+    functions = plan.of_type("google_cloudfunctions2_function").values()
+    assert targets
+    assert {values["build_config"][0]["entry_point"] for values in functions} == targets
