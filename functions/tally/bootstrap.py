@@ -25,6 +25,7 @@ from tally.votes.keyring import KeyRing
 from tally.votes.microbatch import MicroBatcher
 from tally.votes.polls import Polls
 from tally.votes.results import ResultsReader
+from tally.votes.worker import Worker
 from tally.web import health, polls, results, votes
 from tally.web.answer import Answer
 from tally.web.app import App, Route
@@ -99,6 +100,18 @@ def admin_routes(settings: Settings, backend: Backend, world: World) -> list[Rou
     keyring.check_version(settings.ballot_key)
     service = Polls(backend.store, world.clock, world.random, settings.ballot_key)
     return polls.admin_routes(service, world.clock)
+
+
+def vote_worker(settings: Settings, backend: Backend, world: World) -> Worker:
+    """Compose the worker of the votes; call it on the event loop that it will run on."""
+    return Worker(
+        backend.store,
+        backend.puller(settings.subscription),
+        backend.publisher,
+        dead_letter_topic=settings.dead_letter_topic,
+        clock=world.clock,
+        random=world.random,
+    )
 
 
 class Function:

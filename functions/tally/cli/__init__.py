@@ -5,6 +5,7 @@ import click
 from tally import __version__
 from tally.cli.console import Group
 from tally.cli.serve import serve
+from tally.cli.worker import worker
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -17,3 +18,4 @@ def main() -> None:
 
 
 main.add_command(serve)
+main.add_command(worker)

@@ -29,7 +29,7 @@ async def _serve(host: str, port: int) -> None:
     settings = config.load(os.environ)
     if settings.backend == "cloud":
         raise ConfigError("TALLY_BACKEND=cloud: `tally serve` opens the admin routes to all; deploy the functions")
-    listener = _listen(host, port)
+    listener = listen(host, port)
     backend = await bootstrap.open_backend(settings)
     await backend.prepare()
     site = bootstrap.whole_site(settings, backend, bootstrap.World())
@@ -41,7 +41,7 @@ async def _serve(host: str, port: int) -> None:
         await site.close()
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:

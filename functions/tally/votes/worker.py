@@ -90,13 +90,19 @@ class Worker:
         """
         if not await self._guard_holds(stop):
             return EXIT_EMPTY
-        async with self._group:
-            inbox = self._spawn(self._inbox.run())
-            pulls = [self._spawn(self._pull_forever()) for _ in range(PULLS)]
-            event("worker-started")
-            code = await self._wait(stop, until_empty)
-            event("worker-stopping")
-            await self._shut_down(pulls, inbox)
+        try:
+            async with self._group:
+                inbox = self._spawn(self._inbox.run())
+                pulls = [self._spawn(self._pull_forever()) for _ in range(PULLS)]
+                event("worker-started")
+                code = await self._wait(stop, until_empty)
+                event("worker-stopping")
+                await self._shut_down(pulls, inbox)
+        except BaseExceptionGroup as group:
+            unsafe, others = group.split(UnsafeStore)
+            if unsafe and not others:
+                raise UnsafeStore("the store's version guard does not hold: see the log") from unsafe
+            raise
         event("worker-stopped", held=len(self._inbox.held))
         return code
 

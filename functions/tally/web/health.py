@@ -3,11 +3,25 @@
 from starlette.requests import Request
 
 from tally.votes.microbatch import MicroBatcher
+from tally.votes.worker import Worker
 from tally.web import answer
 from tally.web.answer import Answer
 from tally.web.app import Route
 
 UNHEALTHY_SECONDS = 30.0
+
+
+def worker_routes(worker: Worker) -> list[Route]:
+    """Return the routes of a worker's port: only `/live` may restart it, alerts read `/health`."""
+
+    async def live(request: Request) -> Answer:
+        return answer.json(200, {"live": True})
+
+    async def health(request: Request) -> Answer:
+        state = worker.health()
+        return answer.json(200 if state.ok else 503, {"healthy": state.ok, **state.body})
+
+    return [Route("GET", "/live", live), Route("GET", "/health", health)]
 
 
 def routes(batcher: MicroBatcher | None) -> list[Route]:
