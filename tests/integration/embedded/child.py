@@ -1,0 +1,98 @@
+"""A process on the embedded file, for tests that stop, kill and compare processes.
+
+    python -m tests.integration.embedded.child publish|commit|flood|turns|hold NAME
+
+It prints a line only for what is durable. Settings come from the environment.
+"""
+
+import asyncio
+import os
+import sys
+import time
+from itertools import count
+from pathlib import Path
+
+from tally import config, embedded
+from tally.embedded.backend import SqliteBackend
+from tally.embedded.turn import Turn
+from tally.embedded.writer import Transaction
+from tally.ports import Entity, Insert, Key, OnConflict, Outgoing, Update
+
+
+async def publish(backend: SqliteBackend, name: str) -> None:
+    """Publish from 20 callers at once, each message named; print each name once it is in."""
+
+    async def caller(number: int) -> None:
+        for place in count():
+            text = f"{name}-{number}-{place}"
+            await backend.publisher.publish("votes", [Outgoing(text.encode(), {})])
+            say(text)
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(20):
+            group.create_task(caller(number))
+
+
+async def commit(backend: SqliteBackend, name: str) -> None:
+    """Write a log as the ledger does, an entry and the head in one commit; print each number once it is in."""
+    head: Key = (("Head", name),)
+    version = 0
+    for number in count(1):
+        entity = Entity(key=head, properties={"sequence": number})
+        entry = Insert(Entity(key=(*head, ("Entry", number)), properties={"data": b"x" * 20_000}))
+        first = Insert(entity)
+        later = Update(entity=entity, base_version=version, on_conflict=OnConflict.FAIL)
+        version = (await backend.store.commit([first if number == 1 else later, entry])).versions[0]
+        say(str(number))
+
+
+async def flood(backend: SqliteBackend, name: str) -> None:
+    """Write without a pause: of two callers one always waits while the other's transaction runs."""
+
+    def write(transaction: Transaction) -> None:
+        transaction.next()
+        time.sleep(0.005)
+
+    async def caller() -> None:
+        while True:
+            await backend.write(write)
+
+    say("ready")
+    async with asyncio.TaskGroup() as group:
+        group.create_task(caller())
+        group.create_task(caller())
+
+
+async def turns(backend: SqliteBackend, name: str) -> None:
+    """Write one after the other, a line a write."""
+    for _ in count():
+        await backend.publisher.publish("votes-dead", [Outgoing(name.encode(), {})])
+        say(name)
+
+
+def hold(state: Path, name: str) -> None:
+    """Take the turn again and again without a pause, noting in a common file when it comes and when it goes."""
+    turn = Turn(state / "tally.sqlite3")
+    with (state / "turns").open("ab", buffering=0) as notes:
+        while True:
+            with turn.taken():
+                notes.write(name.encode())
+                time.sleep(0.001)
+                notes.write(name.encode())
+
+
+def say(text: str) -> None:
+    """One write, so that a kill leaves whole lines."""
+    os.write(1, text.encode() + b"\n")
+
+
+async def main(role: str, name: str) -> None:
+    backend = await embedded.open(config.load(os.environ))
+    await backend.prepare()
+    await {"publish": publish, "commit": commit, "flood": flood, "turns": turns}[role](backend, name)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "hold":
+        hold(config.load(os.environ).state, sys.argv[2])
+    asyncio.run(main(*sys.argv[1:3]))
