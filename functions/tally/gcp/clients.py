@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import grpc.aio
+from google.auth.exceptions import GoogleAuthError
 from google.cloud.datastore_v1.services.datastore import DatastoreAsyncClient
 from google.cloud.datastore_v1.services.datastore.transports import DatastoreGrpcAsyncIOTransport
 from google.pubsub_v1.services.publisher import PublisherAsyncClient
@@ -17,6 +18,7 @@ from google.pubsub_v1.services.subscriber import SubscriberAsyncClient
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcAsyncIOTransport
 
 from tally.config import Settings
+from tally.gcp.errors import translate
 from tally.limits import CHANNEL_BYTES
 
 _OPTIONS: Final = (
@@ -58,7 +60,10 @@ class Clients:
         if self._process != os.getpid():
             self._made, self._process = {}, os.getpid()
         if name not in self._made:
-            self._made[name] = make()
+            try:
+                self._made[name] = make()
+            except GoogleAuthError as error:
+                raise translate(f"credentials of {name}", error) from error
         return self._made[name]
 
     async def close(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Final, assert_never
 
 from google.cloud.datastore_v1 import types
 
+from tally.errors import Rejected
 from tally.gcp import calls
 from tally.gcp.clients import Clients
 from tally.gcp.entities import Codec, read_entity, read_instant, read_key, write_value
@@ -57,6 +58,8 @@ class DatastoreStore:
         )
 
     async def commit(self, writes: Sequence[Write]) -> Committed:
+        if len({_key_of(write) for write in writes}) < len(writes):
+            raise Rejected("a commit writes one key twice", status="INVALID_ARGUMENT")
         request = _CommitRequest(mode=_TRANSACTIONAL, single_use_transaction=_SINGLE_USE, **self._address)
         for write in writes:
             self._write_mutation(write, request.mutations.add())
@@ -119,6 +122,10 @@ class DatastoreStore:
             compare = filters.add().property_filter
             compare.property.name, compare.op = condition.property, _OPERATORS[condition.op]
             write_value(condition.property, condition.value, compare.value, indexed=True)
+
+
+def _key_of(write: Write) -> Key:
+    return write.key if isinstance(write, Delete) else write.entity.key
 
 
 def _has_more(batch: Any, limit: int) -> bool:

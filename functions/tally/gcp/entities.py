@@ -44,10 +44,12 @@ class Codec:
 
 
 def write_value(name: str, value: Value, target: Any, *, indexed: bool) -> None:
-    """Fill a protobuf Value. A naive datetime is a programming error (ValueError)."""
+    """Fill a protobuf Value; raise Rejected for one that no store holds."""
     if isinstance(value, list | tuple):
         target.array_value.SetInParent()
         for item in value:
+            if not isinstance(item, str):
+                raise _rejected(name, f"is a list with a {type(item).__name__}: want texts")
             write_value(name, item, target.array_value.values.add(), indexed=indexed)
         return
     target.exclude_from_indexes = not indexed
@@ -57,20 +59,28 @@ def write_value(name: str, value: Value, target: Any, *, indexed: bool) -> None:
         target.boolean_value = value
     elif isinstance(value, int):
         if value not in _INT64:
-            raise Rejected(f"property {name!r} is {value}: integers have 64 bits", status="INVALID_ARGUMENT")
+            raise _rejected(name, f"is {value}: integers have 64 bits")
         target.integer_value = value
     elif isinstance(value, float):
         target.double_value = value
     elif isinstance(value, str):
-        target.string_value = value
+        try:
+            target.string_value = value
+        except ValueError as error:  # a lone surrogate
+            raise _rejected(name, "is text that is not Unicode") from error
     elif isinstance(value, bytes):
         target.blob_value = value
     elif isinstance(value, datetime):
-        instant = from_datetime(value)
-        target.timestamp_value.seconds, microseconds = divmod(instant, SECOND)
+        if value.tzinfo is None:
+            raise _rejected(name, f"is {value!r}: a datetime needs a time zone")
+        target.timestamp_value.seconds, microseconds = divmod(from_datetime(value), SECOND)
         target.timestamp_value.nanos = microseconds * 1_000
     else:
-        raise TypeError(f"property {name!r} is a {type(value).__name__}, which no store holds")
+        raise _rejected(name, f"is a {type(value).__name__}, which no store holds")
+
+
+def _rejected(name: str, why: str) -> Rejected:
+    return Rejected(f"property {name!r} {why}", status="INVALID_ARGUMENT")
 
 
 def read_key(message: Any) -> Key:
@@ -100,7 +110,7 @@ def _read_value(name: str, value: Any) -> Value:
             return to_datetime(read_instant(value.timestamp_value))
         case "array_value":
             return tuple(str(_read_value(name, item)) for item in value.array_value.values)
-    raise Rejected(f"property {name!r} holds a {kind}, which Tally never writes", status="INVALID_ARGUMENT")
+    raise _rejected(name, f"is a {kind}, which Tally never writes")
 
 
 def _is_indexed(value: Any) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from google.pubsub_v1 import types
 
 from tally import logs
-from tally.errors import Refused, Rejected, TooLarge, Unavailable
+from tally.errors import Refused, Rejected, Unavailable
 from tally.gcp import calls
 from tally.gcp.clients import Clients
 from tally.gcp.entities import read_instant
@@ -32,10 +32,10 @@ class PubSubPublisher:
 
     async def publish(self, topic: str, messages: Sequence[Outgoing]) -> Sequence[str]:
         size = sum(len(message.data) for message in messages)
-        if len(messages) > PUBLISH_MESSAGES:
-            raise TooLarge(f"{len(messages)} messages in one publish: at most {PUBLISH_MESSAGES}")
-        if size > PUBLISH_BYTES:
-            raise TooLarge(f"{size} bytes in one publish: at most {PUBLISH_BYTES}")
+        if len(messages) > PUBLISH_MESSAGES or size > PUBLISH_BYTES:
+            sent = f"{len(messages)} messages of {size} bytes in one publish"
+            limit = f"at most {PUBLISH_MESSAGES} and {PUBLISH_BYTES} bytes"
+            raise Rejected(f"{sent}: {limit}", status="INVALID_ARGUMENT")
         request = _PublishRequest(topic=topic_path(self._project, topic))
         for data, attributes in messages:
             request.messages.add(data=data, attributes=attributes)

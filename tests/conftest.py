@@ -1,0 +1,53 @@
+"""Google's emulators, started once a session for all suites, and the fence that keeps tests off the real cloud."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from emulator import google
+from emulator.launch import stack
+from tests import smoke
+
+Hosts = Callable[[google.Flavour], dict[str, str]]
+
+# Inherited by every process that a test starts: whatever settings it ends up with, there are no credentials to be had.
+NO_CREDENTIALS = "/nonexistent/tests-never-reach-the-cloud.json"
+if not os.environ.get("TALLY_TEST_CLOUD"):
+    os.environ["GOOGLE_APPLICATION_CREDENTIALS"] = NO_CREDENTIALS
+
+
+@pytest.fixture(scope="session")
+def emulators(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+    """Give the host variables of a Datastore flavour and Pub/Sub: running ones (the environment's), or started once.
+
+    Skips where an emulator is not installed, and fails there when CI is set.
+    """
+    given = {name: os.environ[name] for name in ("PUBSUB_EMULATOR_HOST",) if os.environ.get(name)}
+    known: dict[google.Flavour, dict[str, str]] = {}
+    with ExitStack() as running:
+
+        def hosts(flavour: google.Flavour) -> dict[str, str]:
+            if flavour not in known:
+                log_dir: Path = tmp_path_factory.mktemp("emulators")
+                environ = given | _given_datastore(flavour)
+                try:
+                    started = running.enter_context(stack(flavour, environ=environ, log_dir=log_dir))
+                except google.Missing as error:
+                    (pytest.fail if os.environ.get("CI") else pytest.skip)(str(error))
+                given.setdefault("PUBSUB_EMULATOR_HOST", started.hosts["PUBSUB_EMULATOR_HOST"])
+                smoke.check(started.hosts)
+                known[flavour] = dict(started.hosts)
+            return known[flavour]
+
+        yield hosts
+
+
+def _given_datastore(flavour: google.Flavour) -> dict[str, str]:
+    """Return the environment's Datastore emulator if it has this flavour."""
+    host = os.environ.get("DATASTORE_EMULATOR_HOST")
+    if host and flavour == os.environ.get("TALLY_EMULATOR_FLAVOUR", google.DEFAULT):
+        return {"DATASTORE_EMULATOR_HOST": host}
+    return {}
