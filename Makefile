@@ -6,7 +6,7 @@ VOTES ?= 100000
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: setup demo run test infra-tools lint clean
+.PHONY: setup demo run test infra-tools deploy plan destroy scale lint clean
 
 setup: $(VENV)/installed
 
@@ -32,6 +32,17 @@ infra-tools: .venv-tf/installed .venv-checkov/installed
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip install --quiet --disable-pip-version-check -r tests/infra/requirements-$(patsubst .venv-%/installed,%,$@).txt
 	touch $@
+
+# A deployment: make deploy PROJECT=… [REGION=…] [VARS=infra/terraform/examples/evening.tfvars]; see infra/terraform.
+REGION ?= us-central1
+VARS ?= infra/terraform/examples/smallest.tfvars
+
+deploy plan destroy:
+	$(PYTHON) -m infra.deploy $@ --project "$(PROJECT)" --region "$(REGION)" --variables "$(VARS)" $(ARGS)
+
+scale:
+	$(PYTHON) -m infra.deploy scale --project "$(PROJECT)" --region "$(REGION)" \
+	  $(if $(filter-out file,$(origin WORKERS)),--workers "$(WORKERS)") $(ARGS)
 
 lint: setup
 	$(BIN)/ruff check .

@@ -1,5 +1,5 @@
 variable "admin_members" {
-  description = "Who may call the admin function, as IAM members; the deploying account reaches it as the project's owner only if it is listed."
+  description = "Who may call the admin function, as IAM members, beside those whose role on the project allows it."
   type        = set(string)
   default     = []
   nullable    = false
