@@ -1,6 +1,5 @@
 """The composition root: settings → backend → services. The one place that sees backends and services together."""
 
-import asyncio
 import os
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
@@ -9,9 +8,6 @@ from functools import partial
 from importlib import import_module
 from random import Random, SystemRandom
 from typing import cast
-from weakref import WeakKeyDictionary
-
-from starlette.requests import Request
 
 from tally import config, logs
 from tally.clock import Clock, Stamps, SystemClock
@@ -27,8 +23,8 @@ from tally.votes.polls import Polls
 from tally.votes.results import ResultsReader
 from tally.votes.worker import Worker
 from tally.web import health, polls, results, votes
-from tally.web.answer import Answer
 from tally.web.app import App, Route
+from tally.web.function import Function
 
 
 async def open_backend(settings: Settings) -> Backend:
@@ -114,26 +110,6 @@ def vote_worker(settings: Settings, backend: Backend, world: World) -> Worker:
     )
 
 
-class Function:
-    """A web function of the Functions Framework: its site is made at the first request of each event loop."""
-
-    def __init__(self, compose: Callable[[Settings, Backend, World], Site]) -> None:
-        self._compose = compose
-        self._sites: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[Site]] = WeakKeyDictionary()
-
-    async def __call__(self, request: Request) -> Answer:
-        loop = asyncio.get_running_loop()
-        opening = self._sites.get(loop)
-        if opening is None or (opening.done() and opening.exception() is not None):
-            opening = self._sites[loop] = loop.create_task(self._open())
-        site = opening.result() if opening.done() else await asyncio.shield(opening)
-        return await site.app.answer(request)
-
-    async def _open(self) -> Site:
-        settings = config.load(os.environ)
-        return self._compose(settings, await open_backend(settings), World())
-
-
 def start(environ: Mapping[str, str]) -> None:
     """Do what a function's process does first: set up logs, and fail now if it could not take votes later."""
     logs.setup()
@@ -142,5 +118,10 @@ def start(environ: Mapping[str, str]) -> None:
         ballot_keys(settings)
 
 
-public = Function(public_site)
-admin = Function(admin_site)
+async def _app(compose: Callable[[Settings, Backend, World], Site]) -> App:
+    settings = config.load(os.environ)
+    return compose(settings, await open_backend(settings), World()).app
+
+
+public = Function(partial(_app, public_site))
+admin = Function(partial(_app, admin_site))

@@ -16,6 +16,7 @@ from tally.limits import CACHED_POLLS, UNKNOWN_READS_PER_SECOND
 from tally.logs import event
 from tally.votes import keys
 from tally.votes.ballot import Hasher
+from tally.votes.edit import ID
 from tally.votes.keyring import KeyRing
 from tally.votes.poll import CACHE_LIFETIME, CLOCK_BOUND, Option, Poll
 from tally.votes.polls import from_entity
@@ -91,6 +92,8 @@ class Definitions:
         definition = self.held(poll_id, at)
         if definition is not None:
             return definition
+        if not ID.fullmatch(poll_id):
+            raise NotFound(f"no poll {poll_id!r}", code="poll-not-found")
         absent = self._absent.get(poll_id)
         if absent is None or self._time() - absent.sent >= CACHE_LIFETIME / SECOND:
             definition = await asyncio.shield(self._reads.get(poll_id) or self._admit(poll_id))

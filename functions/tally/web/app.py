@@ -6,7 +6,6 @@ Routes match the raw path, byte by byte: `%2F` is no slash, and what is percent-
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from tally.errors import TallyError
@@ -14,6 +13,14 @@ from tally.logs import event
 from tally.web.answer import Answer, from_error, problem
 
 Handler = Callable[..., Awaitable[Answer]]
+_KNOWN_PATHS = 1_000
+
+
+class Request(NamedTuple):
+    """An ASGI request: the least that a handler needs."""
+
+    scope: Scope
+    receive: Receive
 
 
 class Route(NamedTuple):
@@ -57,22 +64,20 @@ class App:
             place = places.setdefault(route.path, _Place(route.path))
             place.handlers[route.method] = route.handler
         self._places = list(places.values())
+        self._found: dict[bytes, tuple[_Place, dict[str, str]]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            await (await self.answer(Request(scope, receive)))(scope, receive, send)
+            answer = await self.answer(Request(scope, receive))
+            await answer(scope, receive, send)
 
     async def answer(self, request: Request) -> Answer:
         """Answer a request; never raises for what a caller can do."""
-        scope = request.scope
-        segments = scope["raw_path"].split(b"/")
-        for place in self._places:
-            parameters = place.match(segments)
-            if parameters is not None:
-                break
-        else:
+        found = self._found.get(request.scope["raw_path"]) or self._find(request.scope["raw_path"])
+        if found is None:
             return problem(404, "no-such-path", "nothing is at this path")
-        handler = place.handlers.get(scope["method"])
+        place, parameters = found
+        handler = place.handlers.get(request.scope["method"])
         if handler is None:
             return await self._other_method(request, place, parameters)
         try:
@@ -85,6 +90,17 @@ class App:
         except Exception as error:
             event("request-failed", error=error)
             return problem(500, "internal", "the server is at fault; its log says more")
+
+    def _find(self, path: bytes) -> tuple[_Place, dict[str, str]] | None:
+        segments = path.split(b"/")
+        for place in self._places:
+            parameters = place.match(segments)
+            if parameters is not None:
+                if len(self._found) >= _KNOWN_PATHS:
+                    self._found.clear()
+                self._found[path] = place, parameters
+                return place, parameters
+        return None
 
     async def _other_method(self, request: Request, place: _Place, parameters: dict[str, str]) -> Answer:
         method = request.scope["method"]

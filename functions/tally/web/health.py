@@ -1,12 +1,10 @@
 """`/live` answers while the event loop turns; `/health` is 503 while no vote has got through for a while."""
 
-from starlette.requests import Request
-
 from tally.votes.microbatch import MicroBatcher
 from tally.votes.worker import Worker
 from tally.web import answer
 from tally.web.answer import Answer
-from tally.web.app import Route
+from tally.web.app import Request, Route
 
 UNHEALTHY_SECONDS = 30.0
 

@@ -7,7 +7,6 @@ from urllib.parse import parse_qsl
 
 import msgspec
 from msgspec import UNSET, UnsetType
-from starlette.requests import Request
 
 from tally import limits
 from tally.clock import Clock, from_datetime, to_datetime
@@ -18,7 +17,7 @@ from tally.votes.poll import FOREVER, Poll, Revote, Visibility, Voters
 from tally.votes.polls import PAGE_POLLS, Polls
 from tally.web import answer, body
 from tally.web.answer import Answer
-from tally.web.app import Route
+from tally.web.app import Request, Route
 
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 
@@ -65,7 +64,7 @@ _patch = msgspec.json.Decoder(_PatchBody)
 def public_routes(definitions: Definitions, clock: Clock) -> list[Route]:
     async def get(request: Request, poll: str) -> Answer:
         now = clock.now()
-        definition = await definitions.get(check_id(poll), now)
+        definition = await definitions.get(poll, now)
         if definition.poll.status(now) == "deleted":
             return deleted(poll)
         return answer.json(200, view(definition.poll, now), ((b"cache-control", b"public, max-age=1"),))

@@ -3,21 +3,20 @@
 from hashlib import blake2b
 
 import msgspec
-from starlette.requests import Request
 
 from tally.clock import Clock, to_datetime
 from tally.votes.results import Results, ResultsReader
 from tally.web import answer
 from tally.web.answer import Answer
-from tally.web.app import Route
-from tally.web.polls import check_id, deleted
+from tally.web.app import Request, Route
+from tally.web.polls import deleted
 
 _CACHE = (b"cache-control", b"public, max-age=1")
 
 
 def routes(reader: ResultsReader, clock: Clock) -> list[Route]:
     async def get(request: Request, poll: str) -> Answer:
-        results = await reader.read(check_id(poll))
+        results = await reader.read(poll)
         status = results.poll.status(clock.now())
         if status == "deleted":
             return deleted(poll)

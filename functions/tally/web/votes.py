@@ -3,15 +3,13 @@
 from collections.abc import Sequence
 
 import msgspec
-from starlette.requests import Request
 
 from tally import limits
 from tally.errors import InvalidInput, TallyError, TooLarge
-from tally.votes.edit import ID
 from tally.votes.intake import Cast, Intake, Receipt
 from tally.web import answer, body
 from tally.web.answer import Answer
-from tally.web.app import Route
+from tally.web.app import Request, Route
 
 
 class _Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -32,8 +30,6 @@ def routes(intake: Intake) -> list[Route]:
         content = await body.read(headers, request.receive, limits.BODY_BYTES)
         sent = body.decode(_decoder, content, _names)
         key = _key(headers)
-        if not ID.fullmatch(poll):
-            return answer.problem(404, "poll-not-found", f"no poll {poll!r}")
         if sent.votes is not None:
             return _many(await intake.votes(poll, _list(sent), key))
         if len(content) > limits.VOTE_BODY_BYTES:

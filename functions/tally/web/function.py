@@ -1,0 +1,49 @@
+"""An App as a function of the Functions Framework: opened at the first request, for there is no hook before it.
+
+The framework serves a function through a stack of middleware and routes of its own. With its first answer a Function
+takes that stack's place: later requests come straight from the server, in half the time, with every method and path.
+"""
+
+import asyncio
+import gc
+from collections.abc import Awaitable, Callable
+from weakref import WeakKeyDictionary
+
+from starlette import requests
+from starlette.applications import Starlette
+from starlette.types import Receive, Scope, Send
+
+from tally.web.answer import Answer
+from tally.web.app import App, Request
+
+
+class Function:
+    """One app for each event loop, made by `compose`; a failure to make it is tried again by the next request."""
+
+    def __init__(self, compose: Callable[[], Awaitable[App]]) -> None:
+        self._compose = compose
+        self._apps: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[App]] = WeakKeyDictionary()
+
+    async def __call__(self, request: requests.Request) -> Answer:
+        app = await self._app()
+        if isinstance(request.scope.get("app"), Starlette):
+            request.app.middleware_stack = self.serve
+        return await app.answer(Request(request.scope, request.receive))
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Be an ASGI application."""
+        app = await self._app()
+        await app(scope, receive, send)
+
+    async def _app(self) -> App:
+        loop = asyncio.get_running_loop()
+        opening = self._apps.get(loop)
+        if opening is None or (opening.done() and opening.exception() is not None):
+            opening = self._apps[loop] = loop.create_task(self._open())
+        return opening.result() if opening.done() else await asyncio.shield(opening)
+
+    async def _open(self) -> App:
+        app = await self._compose()
+        gc.collect()
+        gc.freeze()  # what the start made stays: the collector need not look at it with each of its rounds
+        return app
