@@ -1,0 +1,59 @@
+"""What opens a backend of Google's, and what never does."""
+
+from dataclasses import replace
+
+import pytest
+
+from tally import config, gcp
+from tally.config import Settings
+from tally.errors import ConfigError, Unavailable
+from tests.conftest import NO_CREDENTIALS
+from tests.unit.gcp.conftest import FakeGoogle
+
+HOSTS = {"PUBSUB_EMULATOR_HOST": "127.0.0.1:1", "DATASTORE_EMULATOR_HOST": "127.0.0.1:2"}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [replace(config.load(HOSTS), pubsub_emulator=""), replace(config.load(HOSTS), datastore_emulator="")],
+    ids=["pubsub", "datastore"],
+)
+async def test_an_emulators_settings_without_a_host_never_open_the_cloud(settings: Settings) -> None:
+    with pytest.raises(ConfigError, match="PUBSUB_EMULATOR_HOST and DATASTORE_EMULATOR_HOST"):
+        await gcp.open(settings)
+
+
+async def test_the_clouds_settings_with_an_emulators_host_do_not_open() -> None:
+    settings = replace(config.load(HOSTS), backend="cloud")
+    with pytest.raises(ConfigError, match="unset one or the other"):
+        await gcp.open(settings)
+
+
+async def test_under_test_the_cloud_opens_no_channel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The suite's environment, which its child processes inherit, has no credentials to find."""
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", NO_CREDENTIALS)
+    backend = await gcp.open(config.load({"TALLY_BACKEND": "cloud"}))
+    with pytest.raises(Unavailable, match=NO_CREDENTIALS) as caught:
+        await backend.store.get([(("Thing", "a"),)])
+    assert caught.value.status == "UNAUTHENTICATED"
+
+
+async def test_nothing_is_prepared_on_the_cloud() -> None:
+    await (await gcp.open(config.load({"TALLY_BACKEND": "cloud"}))).prepare()
+
+
+async def test_preparing_an_emulator_makes_both_topics_and_their_subscriptions(
+    google: FakeGoogle, settings: Settings
+) -> None:
+    backend = await gcp.open(settings)
+    await backend.prepare()
+    await backend.close()
+    assert [method for method, _ in google.calls] == ["CreateTopic", "CreateSubscription"] * 2
+
+
+async def test_a_closed_backend_opens_again_at_its_next_call(google: FakeGoogle, settings: Settings) -> None:
+    backend = await gcp.open(settings)
+    for _ in range(2):
+        await backend.store.get([(("Thing", "a"),)])
+        await backend.close()
+    assert google.count("Lookup") == 2
