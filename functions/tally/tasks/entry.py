@@ -46,11 +46,15 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dispatch:
-    """An attempt to perform now: number `attempt` (1 = first) of `entry`, to be answered before `expires`."""
+    """An attempt to perform now: number `attempt` (1 = first) of `entry`, to be answered before `expires`.
+
+    `previous` is the attempt before it, answered or not.
+    """
 
     entry: Entry
     attempt: int
     expires: int
+    previous: Attempt | None = None
     forced: bool = False
 
 

@@ -240,15 +240,17 @@ class Schedule:
         return Ending.RETRY
 
     def _dispatch(self, entry: Entry, now: int, *, forced: bool) -> Dispatch:
-        attempt = Attempt(scheduled=entry.eta, dispatched=now)
+        previous = entry.last
         entry = replace(
             entry,
             dispatches=entry.dispatches + 1,
             running=entry.running + 1,
             first_dispatch=now if entry.first_dispatch is None else entry.first_dispatch,
-            last=attempt,
+            last=Attempt(scheduled=entry.eta, dispatched=now),
         )
-        dispatch = Dispatch(entry=entry, attempt=entry.dispatches, expires=now + entry.deadline, forced=forced)
+        dispatch = Dispatch(
+            entry=entry, attempt=entry.dispatches, expires=now + entry.deadline, previous=previous, forced=forced
+        )
         self._tasks[entry.id] = entry
         self._open[(entry.sequence, dispatch.attempt)] = dispatch
         self._expiries.push(dispatch.expires, entry.sequence, dispatch.attempt)

@@ -65,6 +65,8 @@ def test_a_failing_task_waits_by_its_policy_until_it_is_given_up() -> None:
         waits.append((settled.entry.eta - now) // SECOND)
         assert schedule.due(settled.entry.eta - 1) == []
         now = settled.entry.eta
+    assert dispatch.previous is not None
+    assert dispatch.previous.status == "500"
     assert waits == [10, 20, 40, 80, 160, 240, 300, 300]
 
 
