@@ -46,6 +46,8 @@ VARIABLES = (
         "what a write on embedded survives: `power-loss` (an fsync a group), or only `process-crash` (faster)",
         "local",
     ),
+    Variable("TALLY_URL", "http://127.0.0.1:8080", "address of the server that commands talk to", "local"),
+    Variable("TALLY_TOKEN", "", "identity token that commands send to it", "local"),
     Variable("PUBSUB_EMULATOR_HOST", "", "host:port of a Pub/Sub emulator", "local"),
     Variable("DATASTORE_EMULATOR_HOST", "", "host:port of a Datastore emulator", "local"),
     Variable("CLOUD_TASKS_EMULATOR_HOST", "", "host:port of a Cloud Tasks emulator", "local"),

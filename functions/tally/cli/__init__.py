@@ -4,7 +4,10 @@ import click
 
 from tally import __version__
 from tally.cli.console import Group
+from tally.cli.poll import poll
+from tally.cli.results import results
 from tally.cli.serve import serve
+from tally.cli.vote import vote
 from tally.cli.worker import worker
 
 
@@ -17,5 +20,8 @@ def main() -> None:
     """
 
 
+main.add_command(poll)
+main.add_command(results)
 main.add_command(serve)
+main.add_command(vote)
 main.add_command(worker)

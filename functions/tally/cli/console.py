@@ -16,14 +16,6 @@ from tally.errors import TallyError
 T = TypeVar("T")
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
-url_option = click.option(
-    "--url",
-    envvar="TALLY_URL",
-    default="http://127.0.0.1:8080",
-    show_default=True,
-    show_envvar=True,
-    help="Address of the server.",
-)
 
 
 class Group(click.Group):

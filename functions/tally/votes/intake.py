@@ -90,9 +90,10 @@ class Intake:
 
     def _receipt(self, definition: Definition, cast: Cast, key: str | None, index: int | None) -> Receipt:
         if definition.poll.voters == "one-ballot":
+            voter = ballot.voter(cast.voter)
             if cast.id is not None:
                 raise InvalidInput("id is for open polls: this one takes one ballot a voter", code="unexpected-id")
-            return Receipt(definition.hasher.ballot(ballot.voter(cast.voter)), True)
+            return Receipt(definition.hasher.ballot(voter), True)
         if cast.voter is not None:
             raise InvalidInput("voter is for one-ballot polls: this poll is open", code="unexpected-voter")
         if cast.id is not None:

@@ -4,17 +4,14 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import msgspec
-
 from tally import ports
 from tally.clock import Clock
 from tally.limits import LOOKUP_BYTES, LOOKUP_KEYS, SHARD_BYTES
 from tally.ports import Entity
-from tally.votes import keys
+from tally.votes import keys, ledger
 from tally.votes.definitions import Definitions
 from tally.votes.poll import Poll
 
-_counts = msgspec.json.Decoder(list[int]).decode
 _COUNT_BYTES = 12  # of one option in a shard, at most
 _REST_BYTES = 32_000  # of a shard beside its counts: the list of segments
 
@@ -68,6 +65,6 @@ def total(shards: Sequence[Entity], options: int) -> tuple[int, ...]:
     """Add the counts of shards; one may be shorter than `options`, or longer than an old definition knows."""
     sums = [0] * options
     for shard in shards:
-        for number, count in enumerate(_counts(str(shard.properties["counts"]))[:options]):
+        for number, count in enumerate(ledger.parse_shard(shard).counts[:options]):
             sums[number] += count
     return tuple(sums)

@@ -1,0 +1,60 @@
+"""`tally results`: a poll's counts, once or as they grow."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from tally.cli.client import Client, poll_path, server_options
+from tally.cli.console import json_option, print_json
+
+
+@click.command()
+@server_options
+@json_option
+@click.argument("poll_id")
+@click.option("--watch", is_flag=True, help="Go on, with a new answer after each change, until interrupted.")
+def results(url: str, token: str | None, as_json: bool, poll_id: str, watch: bool) -> None:
+    """Show the counts of a poll.
+
+    \b
+    Example:
+      tally results lunch --watch
+    """
+    answers = _changes(Client(url, token), poll_path(poll_id, "/results"))
+    if as_json:
+        for answer in answers if watch else [next(answers)]:
+            print_json(answer)
+        return
+    if not watch:
+        Console().print(_table(next(answers)))
+        return
+    with Live(auto_refresh=False) as live:
+        for answer in answers:
+            live.update(_table(answer), refresh=True)
+
+
+def _changes(client: Client, path: str) -> Iterator[Any]:
+    """Yield the first answer, and from then on each that differs; ask once a second."""
+    tag = ""
+    while True:
+        answer = client.call("GET", path, headers={"If-None-Match": tag} if tag else {})
+        if answer.status != 304:
+            yield answer.json()
+            tag = answer.headers.get("ETag", "")
+        time.sleep(1)
+
+
+def _table(answer: dict[str, Any]) -> Table:
+    table = Table(title=f"{answer['poll']} ({answer['status']})")
+    table.add_column("option")
+    table.add_column("votes", justify="right")
+    for option, count in (answer["counts"] or {}).items():
+        table.add_row(option, f"{count:,}")
+    table.add_section()
+    table.add_row("total", "hidden until the end" if answer["total"] is None else f"{answer['total']:,}")
+    return table
