@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO
 
 READY_SECONDS = 60.0
-STOP_SECONDS = 5.0
+STOP_SECONDS = 10.0
 
 
 class StartError(Exception):
@@ -27,11 +27,16 @@ class StartError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """`command` makes the arguments for a port; the server's address goes into the environment variable `variable`."""
+    """`command` makes the arguments for a port; `GET ready_path` answers 200 once it is ready.
+
+    An emulator's address goes into the environment variable `variable`. `environ` None: that of this process.
+    """
 
     name: str
-    variable: str
     command: Callable[[int], Sequence[str]]
+    variable: str = ""
+    ready_path: str = "/"
+    environ: Mapping[str, str] | None = None
 
 
 class Process:
@@ -44,7 +49,7 @@ class Process:
         self.address = f"127.0.0.1:{port}"
         self.log = log_dir / f"{program.name}-{port}.log"
         with self.log.open("wb") as log:
-            self._child = spawn(program.command(port), log=log)
+            self._child = spawn(program.command(port), environ=program.environ, log=log)
 
     @property
     def running(self) -> bool:
@@ -56,13 +61,18 @@ class Process:
         while time.monotonic() < limit:
             if not self.running:
                 raise StartError(f"{self.program.name} ended with {self._child.returncode}:\n{self._end_of_log()}")
-            if _answers(self.address):
+            if _answers(self.address, self.program.ready_path):
                 return
             time.sleep(0.05)
         raise StartError(f"{self.program.name} is not ready after {READY_SECONDS:.0f} s:\n{self._end_of_log()}")
 
     def stop(self) -> None:
         stop(self._child)
+
+    def kill(self) -> None:
+        """Send SIGKILL, as a machine that dies would."""
+        _signal_group(self._child, signal.SIGKILL)
+        self._child.wait()
 
     def _end_of_log(self) -> str:
         return self.log.read_text(errors="replace")[-2_000:]
@@ -109,10 +119,10 @@ def free_port() -> int:
         return port
 
 
-def _answers(address: str) -> bool:
+def _answers(address: str, path: str) -> bool:
     connection = http.client.HTTPConnection(address, timeout=2)
     try:
-        connection.request("GET", "/")
+        connection.request("GET", path)
         return connection.getresponse().status == 200
     except (OSError, http.client.HTTPException):
         return False
