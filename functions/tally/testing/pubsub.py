@@ -13,7 +13,7 @@ from typing import Protocol
 
 from tally.clock import Clock
 from tally.errors import Rejected
-from tally.limits import ACK_IDS, PULL_BYTES, PULL_MESSAGES
+from tally.limits import ACK_IDS, PUBLISH_BYTES, PUBLISH_MESSAGES, PULL_BYTES, PULL_MESSAGES
 from tally.ports import Outgoing, Received
 
 _ATTRIBUTES, _ATTRIBUTE_BYTES = 100, 1_024
@@ -249,7 +249,7 @@ def _check_ids(ack_ids: Sequence[str]) -> None:
 
 def _check_messages(messages: Sequence[Outgoing]) -> None:
     size = sum(len(data) for data, _ in messages)
-    if not 0 < len(messages) <= 1_000 or size > 10_000_000:
+    if not 0 < len(messages) <= PUBLISH_MESSAGES or size > PUBLISH_BYTES:
         raise Rejected(f"{len(messages)} messages of {size} bytes in a request", status="INVALID_ARGUMENT")
     for data, attributes in messages:
         if len(attributes) > _ATTRIBUTES:

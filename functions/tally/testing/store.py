@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Literal
 
@@ -18,6 +18,7 @@ Flavour = Literal["datastore", "firestore"]
 
 # The service's own limits, in bytes.
 _ENTITY, _UNINDEXED, _INDEXED, _NAME, _REQUEST = 1_048_572, 1_048_487, 1_500, 1_500, 10 * 1024 * 1024
+_INT64 = 1 << 63
 
 
 class FakeStore:
@@ -119,6 +120,8 @@ def _width(value: Value) -> int:
 
 
 def _frozen(value: Value) -> Value:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC)
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -153,13 +156,25 @@ def _check_key(key: Key) -> None:
             raise Rejected(f"key name or id {name!r}", status="INVALID_ARGUMENT")
 
 
+def _check_text(name: str, value: Value) -> None:
+    """Raise Rejected for a lone surrogate, which UTF-8 cannot carry."""
+    try:
+        for text in (value,) if isinstance(value, str) else value if isinstance(value, list | tuple) else ():
+            text.encode()
+    except UnicodeEncodeError as error:
+        raise Rejected(f"property {name!r} is text that is not Unicode", status="INVALID_ARGUMENT") from error
+
+
 def _check_entity(entity: Entity) -> int:
     for name, value in entity.properties.items():
+        _check_text(name, value)
         limit = _INDEXED if name in entity.indexed else _UNINDEXED
         if isinstance(value, bytes | str) and _width(value) > limit:
             raise Rejected(f"property {name!r} is over {limit} bytes", status="INVALID_ARGUMENT")
         if isinstance(value, datetime) and value.tzinfo is None:
             raise Rejected(f"property {name!r} is a datetime without a zone", status="INVALID_ARGUMENT")
+        if isinstance(value, int) and not -_INT64 <= value < _INT64:
+            raise Rejected(f"property {name!r} is no 64-bit integer", status="INVALID_ARGUMENT")
     total = size(entity)
     if total > _ENTITY:
         raise Rejected(f"an entity of {total} bytes, over {_ENTITY}", status="INVALID_ARGUMENT")
