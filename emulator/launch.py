@@ -1,7 +1,8 @@
 """Starts the emulators of the local stack together and stops them together."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from emulator import google
 from emulator.process import Process, Program
 
 LOG_DIR = Path(".tally/emulator")
+GOOGLES = frozenset({"PUBSUB_EMULATOR_HOST", "DATASTORE_EMULATOR_HOST"})
+VARIABLES = GOOGLES | {"CLOUD_TASKS_EMULATOR_HOST"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,25 +22,42 @@ class Stack:
     processes: tuple[Process, ...]
 
 
-def programs(flavour: google.Flavour, environ: Mapping[str, str]) -> list[Program]:
-    """Return what must be started: every emulator of the stack whose host variable is not set already.
+def programs(
+    flavour: google.Flavour, environ: Mapping[str, str], variables: Collection[str] = VARIABLES
+) -> list[Program]:
+    """Return what must be started: every emulator among `variables` whose host variable is not set already.
 
     Raises google.Missing when one is not installed.
     """
     wanted: dict[str, Callable[[], Program]] = {
         "PUBSUB_EMULATOR_HOST": google.pubsub,
         "DATASTORE_EMULATOR_HOST": lambda: google.datastore(flavour),
+        "CLOUD_TASKS_EMULATOR_HOST": cloud_tasks,
     }
-    return [program() for variable, program in wanted.items() if not environ.get(variable)]
+    return [wanted[variable]() for variable in sorted(variables) if not environ.get(variable)]
+
+
+def cloud_tasks(*options: str) -> Program:
+    """Return our own Cloud Tasks emulator, with further options of its command line."""
+    command = [sys.executable, "-m", "emulator.cloud_tasks", "--no-view", *options]
+    return Program(
+        name="cloud-tasks",
+        variable="CLOUD_TASKS_EMULATOR_HOST",
+        command=lambda port: [*command, f"--port={port}"],
+    )
 
 
 @contextlib.contextmanager
 def stack(
-    flavour: google.Flavour = google.DEFAULT, *, environ: Mapping[str, str], log_dir: Path = LOG_DIR
+    flavour: google.Flavour = google.DEFAULT,
+    *,
+    environ: Mapping[str, str],
+    log_dir: Path = LOG_DIR,
+    variables: Collection[str] = VARIABLES,
 ) -> Iterator[Stack]:
     """Run the stack until the block is left; emulators that `environ` names are used as they are, and left running."""
-    missing = programs(flavour, environ)
-    given = {name: environ[name] for name in ("PUBSUB_EMULATOR_HOST", "DATASTORE_EMULATOR_HOST") if environ.get(name)}
+    missing = programs(flavour, environ, variables)
+    given = {name: environ[name] for name in sorted(variables) if environ.get(name)}
     with run(missing, log_dir=log_dir) as processes:
         hosts = given | {process.program.variable: process.address for process in processes}
         yield Stack(hosts, processes)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from emulator import google
-from emulator.launch import stack
+from emulator.launch import GOOGLES, cloud_tasks, run, stack
 from tests import smoke
 
 Hosts = Callable[[google.Flavour], dict[str, str]]
@@ -34,7 +34,7 @@ def emulators(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
                 log_dir: Path = tmp_path_factory.mktemp("emulators")
                 environ = given | _given_datastore(flavour)
                 try:
-                    started = running.enter_context(stack(flavour, environ=environ, log_dir=log_dir))
+                    started = running.enter_context(stack(flavour, environ=environ, log_dir=log_dir, variables=GOOGLES))
                 except google.Missing as error:
                     (pytest.fail if os.environ.get("CI") else pytest.skip)(str(error))
                 given.setdefault("PUBSUB_EMULATOR_HOST", started.hosts["PUBSUB_EMULATOR_HOST"])
@@ -43,6 +43,17 @@ def emulators(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
             return known[flavour]
 
         yield hosts
+
+
+@pytest.fixture(scope="session")
+def cloud_tasks_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Give the host:port of a Cloud Tasks emulator: a running one (the environment's), or one started once."""
+    given = os.environ.get("CLOUD_TASKS_EMULATOR_HOST")
+    if given:
+        yield given
+        return
+    with run([cloud_tasks()], log_dir=tmp_path_factory.mktemp("cloud-tasks")) as (process,):
+        yield process.address
 
 
 def _given_datastore(flavour: google.Flavour) -> dict[str, str]:

@@ -94,5 +94,9 @@ with run([SERVER], log_dir=Path(sys.argv[1])) as (server,):
 
 
 def test_an_emulator_whose_host_is_given_is_not_started() -> None:
-    given = {"PUBSUB_EMULATOR_HOST": "127.0.0.1:1", "DATASTORE_EMULATOR_HOST": "127.0.0.1:2"}
+    given = {
+        "PUBSUB_EMULATOR_HOST": "127.0.0.1:1",
+        "DATASTORE_EMULATOR_HOST": "127.0.0.1:2",
+        "CLOUD_TASKS_EMULATOR_HOST": "127.0.0.1:3",
+    }
     assert programs("firestore", given) == []
