@@ -10,7 +10,7 @@ import inspect
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import ContextVar, copy_context
+from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +42,7 @@ class Job:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     timeout: float | None
+    context: Context
     future: "asyncio.Future[Any]"
 
 
@@ -110,6 +111,8 @@ class WorkerPool:
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "asyncio.Future[Any]":
         """Queue a call and return the future of its result; cancelling the future cancels the job.
 
+        The job sees the context variables of the caller.
+
         Raises Busy when the queue is full, Conflict when the pool is stopped.
         """
         return self.submit_with(self._timeout, function, *args, **kwargs)
@@ -122,7 +125,8 @@ class WorkerPool:
         if len(self._jobs) >= self._limit:
             raise Busy(f"the pool's queue is full ({self._limit} jobs)", retry_after=1.0, code="pool-full")
         future = asyncio.get_running_loop().create_future()
-        self._jobs.append(Job(function=function, args=args, kwargs=kwargs, timeout=timeout, future=future))
+        job = Job(function=function, args=args, kwargs=kwargs, timeout=timeout, context=copy_context(), future=future)
+        self._jobs.append(job)
         self._call_a_worker()
         return future
 
@@ -219,7 +223,7 @@ class WorkerPool:
         finally:
             self._workers.pop(worker)
             if worker.ready and worker.running is None and self._tear_down is not None:
-                await self._call(worker, self._tear_down, (worker.state,), {})
+                await self._call(worker, copy_context(), self._tear_down, (worker.state,), {})
             if worker.thread is not None:
                 worker.thread.shutdown(wait=False)
             if self._jobs and not self._paused:
@@ -250,7 +254,7 @@ class WorkerPool:
     async def _prepare(self, worker: _Worker, job: Job) -> bool:
         """Set the worker up before its first job; when that fails the job has the error, and the worker leaves."""
         if not worker.ready and self._set_up is not None:
-            outcome = await self._call(worker, self._set_up, (), {})
+            outcome = await self._call(worker, copy_context(), self._set_up, (), {})
             if outcome.error is not None:
                 self._finish(job, outcome)
                 return False
@@ -262,7 +266,7 @@ class WorkerPool:
         loop = asyncio.get_running_loop()
         started = loop.time()
         self._running += 1
-        running = worker.running = self._call(worker, job.function, job.args, job.kwargs)
+        running = worker.running = self._call(worker, job.context, job.function, job.args, job.kwargs)
         job.future.add_done_callback(lambda future: _cancel(running) if future.cancelled() else None)
         try:
             if await _ended(running, job.timeout):
@@ -300,11 +304,15 @@ class WorkerPool:
             job.future.set_exception(outcome.error)
 
     def _call(
-        self, worker: _Worker, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        worker: _Worker,
+        context: Context,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> "asyncio.Future[_Outcome]":
         """Start a call where it belongs; its future never fails, but is cancelled when a loop's job is."""
         loop = asyncio.get_running_loop()
-        context = copy_context()
         context.run(_worker.set, worker)
         if is_async(function):
             return loop.create_task(_capture_async(function, args, kwargs), context=context)

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -110,6 +111,20 @@ async def test_a_job_that_raises_stop_iteration_fails_with_a_runtime_error() -> 
     pool = WorkerPool(1)
     with pytest.raises(RuntimeError, match="StopIteration"):
         await pool.submit(next, iter(()))
+    await pool.drain()
+
+
+@pytest.mark.parametrize("kind", ["async", "thread"])
+async def test_a_job_sees_the_context_of_its_submitter(kind: str) -> None:
+    who: ContextVar[str] = ContextVar("who")
+    pool = WorkerPool(1)
+
+    async def ask() -> str:
+        return who.get()
+
+    for name in ("first", "second"):
+        who.set(name)
+        assert await pool.submit(ask if kind == "async" else who.get) == name
     await pool.drain()
 
 
