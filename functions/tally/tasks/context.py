@@ -1,0 +1,114 @@
+"""What a running task may know of itself and say: its context, `Retry`, `Discard`, progress.
+
+    async def import_rows(url: str) -> int:
+        context = current()
+        for done, row in enumerate(rows):
+            context.progress({"done": done})
+            if context.left() < 5:
+                raise Retry(after=0)
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from tally import limits
+from tally.errors import InvalidInput, TallyError, TooLarge
+from tally.tasks.task import Duration, seconds
+
+
+class Retry(TallyError):
+    """Raised by a task: run it again `after` seconds (None: as its policy says), quietly, within its policy's limits.
+
+    With `counts=False` the attempt does not count against them.
+    """
+
+    code = "retry"
+
+    def __init__(self, reason: str = "", *, after: Duration | None = None, counts: bool = True) -> None:
+        super().__init__(reason or "the task asked for another run")
+        self.after = None if after is None else seconds("after", after)
+        self.counts = counts
+
+
+class Discard(TallyError):
+    """Raised by a task: it is over, without a result, a retry or a dead letter."""
+
+    code = "discard"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """`id` names the run, `name` the function; `attempt` counts from 1; `eta` and `enqueued` in µs; `trace` is W3C traceparent.
+
+    `deadline` is on `clock`, the event loop's; `left()` may be asked in a thread too.
+    """
+
+    id: str
+    name: str
+    attempt: int
+    queue: str
+    eta: int
+    worker: str
+    deadline: float
+    clock: Callable[[], float] = time.monotonic
+    trace: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    report: Callable[[bytes], None] = lambda _: None
+
+    def left(self) -> float:
+        """Return the seconds left until the timeout, at least 0."""
+        return max(0.0, self.deadline - self.clock())
+
+    def progress(self, value: object) -> None:
+        """Show how far the run is: a small JSON value, seen by `status` within about a second. Never blocks."""
+        data = msgspec.json.encode(value)
+        if len(data) > limits.PROGRESS_BYTES:
+            raise TooLarge(f"progress of {len(data)} bytes: the limit is {limits.PROGRESS_BYTES}")
+        self.report(data)
+
+
+running: ContextVar[Context] = ContextVar("tally.tasks.running")
+
+
+def current() -> Context:
+    """Return the context of the task that runs here. Raises InvalidInput outside one."""
+    try:
+        return running.get()
+    except LookupError:
+        raise InvalidInput("no task runs here: the context is there only inside one") from None
+
+
+def progress(value: object) -> None:
+    """`current().progress(value)`."""
+    current().progress(value)
+
+
+class Middleware:
+    """Code around every run. Override what is wanted; each may be a coroutine function.
+
+    `before` may raise `Retry` or `Discard`; `after` sees the result, `on_error` what the run raised. They run in the
+    order of registration before, and in reverse after. An error in `after` or `on_error` is logged and changes nothing.
+    """
+
+    def before(self, context: Context) -> Any: ...
+
+    def after(self, context: Context, result: Any) -> Any: ...
+
+    def on_error(self, context: Context, error: BaseException) -> Any: ...
+
+
+async def call(hook: Callable[..., Any], *args: Any) -> None:
+    """Call a hook, and await what it returns if that can be awaited."""
+    answer = hook(*args)
+    if asyncio.iscoroutine(answer):
+        await answer
