@@ -7,6 +7,7 @@
     ├── NotFound                no such poll, queue, task
     ├── Conflict                the state forbids it: frozen field, stale revision, name in use
     ├── VoteRefused             the poll does not take this vote (not open, closed, option withdrawn)
+    ├── TaskFailed              a run ended without a result; `state` and `traceback` say how
     ├── Forbidden               the caller may not do this
     ├── Busy                    try again after `retry_after` seconds; what was sent may be in
     ├── ConfigError             a setting is wrong; the message names its variable
@@ -54,6 +55,15 @@ class Conflict(TallyError):
 
 class VoteRefused(TallyError):
     code = "vote-refused"
+
+
+class TaskFailed(TallyError):
+    code = "task-failed"
+
+    def __init__(self, message: str, *, state: str, traceback: str = "") -> None:
+        super().__init__(message)
+        self.state = state
+        self.traceback = traceback
 
 
 class Forbidden(TallyError):

@@ -86,5 +86,11 @@ TASK_NAMES_KEPT = Limit(1_000_000, "names", "names of tasks that are gone, kept 
 # Embedded
 EMBEDDED_WAITING_WRITES = Limit(100_000, "writes", "writes that wait for the file in one process")
 EMBEDDED_GROUP_WRITES = Limit(4_096, "writes", "writes that share one transaction of the file")
+# Runs of task functions
+CHUNK_BYTES = Limit(900_000, "bytes", "one chunk of a large payload or result")
+INLINE_BYTES = Limit(200_000, "bytes", "a payload or result that needs no chunks")
+PROGRESS_BYTES = Limit(4_000, "bytes", "what a task shows of its progress")
+ERROR_BYTES = Limit(64_000, "bytes", "an error text or traceback that is kept of a run")
+ATTEMPTS_KEPT = Limit(20, "attempts", "latest attempts that are kept of a run")
 
 TABLE = {name: value for name, value in globals().items() if isinstance(value, Limit)}

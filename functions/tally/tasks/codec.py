@@ -30,7 +30,10 @@ class Codec:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
-        self._signature = inspect.signature(function)
+        try:
+            self._signature = inspect.signature(function)
+        except ValueError as error:
+            raise InvalidInput(f"{function!r} cannot be a task: {error}") from error
 
     @cached_property
     def _decoders(self) -> dict[str, "msgspec.json.Decoder[Any]"]:
@@ -62,6 +65,10 @@ class Codec:
         except _FAILURES as error:
             raise Undecodable(f"arguments do not fit {self._name}{self._signature}: {error}") from error
         return bound.args, bound.kwargs
+
+    def named(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments by parameter name."""
+        return self._signature.bind(*args, **kwargs).arguments
 
     def encode_result(self, value: Any) -> bytes:
         """Return a result as JSON. Raises InvalidInput."""

@@ -1,11 +1,11 @@
 """What a running task may know of itself and say: its context, `Retry`, `Discard`, progress.
 
-    async def import_rows(url: str) -> int:
-        context = current()
-        for done, row in enumerate(rows):
-            context.progress({"done": done})
-            if context.left() < 5:
-                raise Retry(after=0)
+async def import_rows(url: str) -> int:
+    context = current()
+    for done, row in enumerate(rows):
+        context.progress({"done": done})
+        if context.left() < 5:
+            raise Retry(after=0)
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class Discard(TallyError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """`id` names the run, `name` the function; `attempt` counts from 1; `eta` and `enqueued` in µs; `trace` is W3C traceparent.
+    """`id` names the run, `name` the function; `attempt` counts from 1; `eta` in µs; `trace` is a W3C traceparent.
 
     `deadline` is on `clock`, the event loop's; `left()` may be asked in a thread too.
     """

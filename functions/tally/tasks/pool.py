@@ -338,9 +338,9 @@ async def _capture_async(
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Tell whether calling this makes a coroutine: an async function, or an object whose `__call__` is one."""
-    call = type(function).__call__
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+    """Tell whether calling this makes a coroutine: an async function, a wrapped one, or an object's `__call__`."""
+    kinds = (function, inspect.unwrap(function), type(function).__call__)
+    return any(inspect.iscoroutinefunction(kind) for kind in kinds)
 
 
 async def _ended(running: "asyncio.Future[_Outcome]", timeout: float | None) -> bool:

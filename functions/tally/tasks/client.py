@@ -1,0 +1,187 @@
+"""Enqueues calls and finds them again: what `call`, handles and the `tally task` commands talk to."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from random import Random
+
+import msgspec
+from msgspec.structs import replace
+
+from tally import limits
+from tally.clock import SECOND, Clock, Stamps
+from tally.errors import Unavailable
+from tally.ports import Store
+from tally.retry import full_jitter
+from tally.tasks import blobs
+from tally.tasks.call import VERSION, Call, Carrier, Delivery, decode, digest, encode
+from tally.tasks.codec import Codec, Undecodable
+from tally.tasks.context import running
+from tally.tasks.deferred import Options, Registry, Request
+from tally.tasks.results import Handle, Results
+from tally.tasks.run import ENDED, UNRUN, Run, State
+from tally.tasks.runs import Parked, Runs, restarted
+from tally.tasks.task import TRACE_HEADER, Unique, seconds
+
+_TRIES = 4
+OPTIONS = Options()  # for calls of functions that this program does not have
+
+
+class Tasks:
+    """The task functions of one program on one backend. `carrier` finds what takes the calls of a queue.
+
+    With `at_once` times are ignored: each call is due when it is made (eager mode).
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        store: Store,
+        carrier: Callable[[str], Carrier],
+        *,
+        clock: Clock,
+        random: Random,
+        at_once: bool = False,
+    ) -> None:
+        self.registry = registry
+        self.runs = Runs(store, clock, random)
+        self._results = Results(self.runs, store, clock, self._codec_of)
+        self._store = store
+        self._carrier = carrier
+        self._epochs = Stamps(clock)
+        self._random = random
+        self._at_once = at_once
+
+    async def enqueue(self, request: Request) -> Handle:
+        """Store the run, then give the task to its queue. A call of a name that is taken is the call that has it.
+
+        Raises Unavailable when the queue or the store did not answer: the call may be in, and calling again by the
+        same name is safe.
+        """
+        now = self._epochs.next()
+        run = self._new_run(request, now)
+        stored, created = await self._open(run, request, now)
+        if created or stored.state is State.QUEUED:
+            await self._carry(await self._delivery(request, stored, now))
+        return Handle(stored.id, self._results, created=created)
+
+    def handle(self, run_id: str) -> Handle:
+        """Return the handle of a call made before, here or elsewhere."""
+        return Handle(run_id, self._results)
+
+    def parked(self) -> AsyncIterator[Parked]:
+        """Every call that could not be run or was given up."""
+        return self.runs.all_parked()
+
+    async def replay(self, run_id: str) -> Handle:
+        """Enqueue a parked call again, with all its attempts before it. Raises NotFound, Unavailable."""
+        parked = await self.runs.parked(run_id)
+        epoch = self._epochs.next()
+        try:
+            call = replace(decode(parked.payload), id=parked.id, epoch=epoch, due=epoch, ends=None)
+            payload, name = encode(call), call.call
+        except Undecodable:
+            payload, name = parked.payload, parked.call
+
+        def step(run: Run | None) -> Run:
+            if run is None:
+                run = Run(id=run_id, call=name, queue=parked.queue, epoch=epoch, due=epoch, keep=OPTIONS.keep)
+            return restarted(run, epoch=epoch)
+
+        await self.runs.change(run_id, step)
+        await self._carry(
+            Delivery(
+                queue=parked.queue,
+                id=run_id,
+                payload=payload,
+                epoch=epoch,
+                due=epoch,
+                hop=0,
+                timeout=self._timeout(name),
+                headers=parked.headers,
+            )
+        )
+        await self.runs.drop_parked(parked)
+        return self.handle(run_id)
+
+    def _new_run(self, request: Request, now: int) -> Run:
+        identity = request.task.identity(request.queue)
+        return Run(
+            id=f"{self._random.getrandbits(128):032x}" if identity is None else digest(request.queue, identity),
+            call=request.function.name,
+            queue=request.queue,
+            epoch=now,
+            due=now if self._at_once else request.task.due(now),
+            keep=request.keep,
+        )
+
+    async def _open(self, run: Run, request: Request, now: int) -> tuple[Run, bool]:
+        unique = request.task.unique
+
+        def step(stored: Run | None) -> Run:
+            free = stored is None or (unique is not None and _over(stored, unique, now))
+            return run if stored is None or free else stored
+
+        opened = await self.runs.change(run.id, step)
+        return opened, opened.epoch == run.epoch
+
+    async def _delivery(self, request: Request, run: Run, now: int) -> Delivery:
+        arguments, blob = request.arguments, None
+        if len(arguments) > limits.INLINE_BYTES:
+            blob = await blobs.put(self._store, arguments, expires=run.due + UNRUN, random=self._random)
+            arguments = b"{}"
+        call = Call(
+            v=VERSION,
+            call=run.call,
+            arguments=msgspec.Raw(arguments),
+            id=run.id,
+            epoch=run.epoch,
+            due=run.due,
+            ends=request.task.ends(now),
+            keep=request.keep,
+            retry=request.task.retry,
+            blob=blob,
+        )
+        return Delivery(
+            queue=run.queue,
+            id=run.id,
+            payload=encode(call),
+            epoch=run.epoch,
+            due=run.due,
+            hop=0,
+            tag=request.task.tag,
+            timeout=request.function.options.timeout,
+            headers=_with_trace(dict(request.task.headers)),
+        )
+
+    async def _carry(self, delivery: Delivery) -> None:
+        """Give a task to its queue. The name makes trying again safe after an unknown outcome."""
+        carrier = self._carrier(delivery.queue)
+        for attempt in range(1, _TRIES + 1):
+            try:
+                await carrier.carry(delivery)
+                return
+            except Unavailable:
+                if attempt == _TRIES:
+                    raise
+                await asyncio.sleep(full_jitter(attempt, base=0.1, cap=2.0, random=self._random))
+
+    def _codec_of(self, name: str) -> Codec | None:
+        deferred = self.registry.functions.get(name)
+        return None if deferred is None else deferred.codec
+
+    def _timeout(self, name: str) -> float:
+        deferred = self.registry.functions.get(name)
+        return OPTIONS.timeout if deferred is None else deferred.options.timeout
+
+
+def _over(run: Run, unique: Unique, now: int) -> bool:
+    period = round(seconds("unique.period", unique.period) * SECOND)
+    return run.state in ENDED and run.epoch + period <= now
+
+
+def _with_trace(headers: dict[str, str]) -> dict[str, str]:
+    """Add the trace context of the task that makes the call, if one does."""
+    context = running.get(None)
+    if context is not None and context.trace is not None:
+        headers.setdefault(TRACE_HEADER, context.trace)
+    return headers

@@ -1,0 +1,350 @@
+"""Runs deliveries: claim the run, find the function, call it, write down what came of it. The core of push and pull.
+
+At least once: a run whose worker dies is claimed by another once its claim has expired. Not twice at once: a delivery
+that meets a live claim comes back later. Whoever brings the deliveries acts on the answer: None settles the delivery,
+`Again` brings it back.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from tally import limits
+from tally.clock import SECOND, Clock
+from tally.errors import BackendError, InvalidInput, NotFound
+from tally.logs import event
+from tally.ports import Store
+from tally.tasks import blobs
+from tally.tasks import run as steps
+from tally.tasks.call import Call, Delivery, decode
+from tally.tasks.codec import Undecodable
+from tally.tasks.context import Context, call, running
+from tally.tasks.deferred import Deferred, Options, Registry
+from tally.tasks.pool import WorkerPool, is_async
+from tally.tasks.pulse import LEASE, Pulse
+from tally.tasks.run import Claimed, Later, Over, Run, State
+from tally.tasks.runs import Gone, Parked, Runs
+from tally.tasks.task import TRACE_HEADER
+from tally.tasks.verdict import EXPIRED, INTERRUPTED, Finish, Wait, judge
+
+_DEFAULTS = Options()  # for calls of functions that are not registered here
+_UPGRADES = 8  # renames in a row; more is a circle
+_LAST_WORDS = 2.0  # seconds to write that a shutdown ended an attempt
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Bring the delivery again at `at` (µs); `hop` is its number on a push queue."""
+
+    at: int
+    hop: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Attempt:
+    delivery: Delivery
+    call: Call
+    run: Run
+    token: str
+    pulse: Pulse
+    options: Options
+
+    def context(self, worker: str, arguments: dict[str, Any]) -> Context:
+        loop = asyncio.get_running_loop()
+        return Context(
+            id=self.run.id,
+            name=self.call.call,
+            attempt=self.run.attempt,
+            queue=self.delivery.queue,
+            eta=self.run.due,
+            worker=worker,
+            deadline=loop.time() + self.options.timeout,
+            clock=loop.time,
+            trace=self.delivery.headers.get(TRACE_HEADER),
+            headers=self.delivery.headers,
+            arguments=arguments,
+            report=self.pulse.report,
+        )
+
+
+class Runner:
+    """`pool` runs the functions; its size bounds how many at once. `patient=False` ignores times (eager mode)."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        runs: Runs,
+        store: Store,
+        pool: WorkerPool,
+        *,
+        clock: Clock,
+        random: Random,
+        worker: str,
+        patient: bool = True,
+    ) -> None:
+        self._registry = registry
+        self._runs = runs
+        self._store = store
+        self._pool = pool
+        self._clock = clock
+        self._random = random
+        self._worker = worker
+        self._patient = patient
+
+    async def run(self, delivery: Delivery) -> Again | None:
+        """Do what a delivery asks for. Raises BackendError when the store is out: the delivery is not settled then."""
+        try:
+            call = decode(delivery.payload)
+        except Undecodable as error:
+            await self._park_at_once(delivery, error)
+            return None
+        token = f"{self._random.getrandbits(128):032x}"
+        found = await self._claim(delivery, call, token)
+        if isinstance(found, Later):
+            return Again(found.at, None if delivery.hop is None else found.run.hop)
+        if not isinstance(found, Claimed):
+            return None
+        deferred = self._registry.functions.get(call.call)
+        options = _DEFAULTS if deferred is None else deferred.options
+        pulse = Pulse(self._runs, self._clock, found.run.id, token, options.timeout)
+        attempt = _Attempt(delivery=delivery, call=call, run=found.run, token=token, pulse=pulse, options=options)
+        with suppress(Gone):
+            return await self._perform(attempt)
+        return None
+
+    async def _claim(self, delivery: Delivery, call: Call, token: str) -> Claimed | Later | Over | None:
+        found: Claimed | Later | Over | None = None
+
+        def step(stored: Run | None) -> Run:
+            nonlocal found
+            run = _fresh(delivery, call, self._clock.now()) if stored is None else stored
+            if call.epoch and run.epoch != call.epoch:
+                found = None  # left over from an earlier run of this name
+                return run
+            found = steps.claim(
+                run,
+                token=token,
+                worker=self._worker,
+                now=self._clock.now() if self._patient else max(self._clock.now(), run.due),
+                lease=round(LEASE * SECOND),
+                hop=delivery.hop,
+            )
+            return found.run
+
+        await self._runs.change(call.id or delivery.id, step)
+        return found
+
+    async def _perform(self, attempt: _Attempt) -> Again | None:
+        if attempt.call.ends is not None and self._clock.now() >= attempt.call.ends:
+            return await self._settle(attempt, EXPIRED)
+        data = await self._arguments(attempt.call)
+        options = attempt.options
+        try:
+            deferred, args, kwargs = self._resolve(attempt.call, data)
+            options = deferred.options  # an upgraded call's are another function's
+            result = await self._call(attempt, deferred, args, kwargs)
+        except BaseException as error:  # whatever a function raises, the pool hands on
+            if attempt.pulse.lost:
+                event("task-lost", task=attempt.call.call, run=attempt.run.id, attempt=attempt.run.attempt)
+                return None
+            if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+                await self._last_words(attempt)
+                raise
+            verdict = judge(
+                error,
+                attempt.run,
+                policy=attempt.call.retry or options.retry,
+                fatal=options.fatal,
+                now=self._clock.now(),
+                random=self._random,
+            )
+            return await self._settle(attempt, verdict)
+        await self._done(attempt, deferred, result)
+        return None
+
+    async def _arguments(self, call: Call) -> bytes:
+        """Return the arguments, empty where their blob is gone (which fits no JSON object)."""
+        try:
+            return await blobs.get(self._store, call.blob) if call.blob else bytes(call.arguments)
+        except NotFound:
+            return b""
+
+    def _resolve(self, call: Call, data: bytes) -> tuple[Deferred[..., Any], tuple[Any, ...], dict[str, Any]]:
+        """Find the function and its arguments, through upgrades where they do not fit. Raises Undecodable."""
+        name = call.call
+        for _ in range(_UPGRADES):
+            deferred = self._registry.functions.get(name)
+            problem = Undecodable(f"no task {name!r} is registered here", code="unknown-task")
+            if deferred is not None:
+                try:
+                    return deferred, *deferred.codec.decode(data)
+                except Undecodable as error:
+                    problem = error
+            upgrade = self._registry.upgrades.get(name)
+            if upgrade is None:
+                raise problem
+            try:
+                name, arguments = upgrade(msgspec.json.decode(data))
+                data = msgspec.json.encode(arguments)
+            except Exception as error:
+                raise Undecodable(f"upgrade of {name!r} failed: {error!r}") from error
+        raise Undecodable(f"upgrades of {call.call!r} go in a circle")
+
+    async def _call(
+        self, attempt: _Attempt, deferred: Deferred[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Run the function inside the middleware, its claim kept alive meanwhile."""
+        middleware = self._registry.middleware
+        context = attempt.context(self._worker, deferred.codec.named(args, kwargs))
+        token = running.set(context)
+        try:
+            for layer in middleware:
+                await call(layer.before, context)
+            timeout = deferred.options.timeout if is_async(deferred.function) else None
+            future = self._pool.submit_with(timeout, deferred.function, *args, **kwargs)
+            result = await attempt.pulse.keep_alive(future)
+        except BaseException as error:
+            if not attempt.pulse.lost:
+                await _quietly([partial(layer.on_error, context, error) for layer in reversed(middleware)])
+            raise
+        finally:
+            running.reset(token)
+        await _quietly([partial(layer.after, context, result) for layer in reversed(middleware)])
+        return result
+
+    async def _done(self, attempt: _Attempt, deferred: Deferred[..., Any], result: Any) -> None:
+        """Write the result down. One that cannot be written fails the run for good: its effect is there already."""
+        try:
+            data = deferred.codec.encode_result(result)
+            written, blob = await self._write(attempt, data)
+        except InvalidInput as error:
+            await self._settle(attempt, Finish(state=State.FAILED, error=error.message))
+            return
+        end = partial(steps.end, state=State.DONE, result=written, blob=blob)
+        await self._end(attempt, end)
+
+    async def _write(self, attempt: _Attempt, data: bytes) -> tuple[msgspec.Raw, blobs.Blob | None]:
+        if len(data) <= limits.INLINE_BYTES:
+            return msgspec.Raw(data), None
+        keep = attempt.run.keep
+        expires = None if keep is None else self._clock.now() + round((keep + 2 * steps.KEEP_MIN) * SECOND)
+        return steps.NULL, await blobs.put(self._store, data, expires=expires, random=self._random)
+
+    async def _settle(self, attempt: _Attempt, verdict: Finish | Wait) -> Again | None:
+        if isinstance(verdict, Wait):
+            return await self._wait(attempt, verdict)
+        end = partial(steps.end, state=verdict.state, error=verdict.error, traceback=verdict.traceback)
+        await self._end(attempt, end, verdict.parked, verdict.error)
+        return None
+
+    async def _end(
+        self, attempt: _Attempt, end: Callable[..., Run | None], parked: str | None = None, error: str = ""
+    ) -> None:
+        """End the run, and park what was delivered in the same commit."""
+        extra = () if parked is None else self._runs.park(self._parked(attempt.delivery, attempt.call, parked, error))
+        own = partial(end, token=attempt.token, progress=attempt.pulse.progress)
+        run = await self._runs.change(attempt.run.id, _ours(lambda run: own(run, now=self._clock.now())), extra)
+        event(
+            "task-ended",
+            level=logging.INFO if parked is None else logging.ERROR,
+            task=run.call,
+            run=run.id,
+            attempt=run.attempt,
+            state=str(run.state),
+            parked=parked,
+        )
+
+    async def _wait(self, attempt: _Attempt, verdict: Wait) -> Again | None:
+        """Write down an attempt that another follows; None when the claim was lost meanwhile."""
+        push = attempt.delivery.hop is not None
+        wait = partial(
+            steps.wait,
+            token=attempt.token,
+            due=self._clock.now() + round(verdict.delay * SECOND),
+            outcome=verdict.outcome,
+            error=verdict.error,
+            traceback=verdict.traceback,
+            counts=verdict.counts,
+            push=push,
+        )
+        run = await self._runs.change(attempt.run.id, _ours(lambda run: wait(run, now=self._clock.now())))
+        event("task-again", task=run.call, run=run.id, attempt=run.attempt, outcome=verdict.outcome, in_s=verdict.delay)
+        if run.settled != attempt.token or run.state is not State.WAITING:
+            return None
+        return Again(run.due, run.hop if push else None)
+
+    async def _last_words(self, attempt: _Attempt) -> None:
+        """A shutdown ended the attempt: say so, that the next need not wait for the claim to expire."""
+        with suppress(BackendError, TimeoutError, Gone):
+            async with asyncio.timeout(_LAST_WORDS):
+                await asyncio.shield(asyncio.ensure_future(self._wait(attempt, INTERRUPTED)))
+
+    async def _park_at_once(self, delivery: Delivery, error: Undecodable) -> None:
+        """Park what is no call at all: trying again cannot help."""
+        now = self._clock.now()
+
+        def step(stored: Run | None) -> Run:
+            run = stored or _fresh(delivery, Call(v=1, call=""), now)
+            return replace(run, state=State.PARKED, error=steps.short(error.message), ended=now)
+
+        parked = self._parked(delivery, None, "undecodable", error.message)
+        await self._runs.change(delivery.id, step, self._runs.park(parked))
+        event("task-ended", level=logging.ERROR, task="", run=delivery.id, state="parked", parked="undecodable")
+
+    def _parked(self, delivery: Delivery, call: Call | None, reason: str, error: str) -> Parked:
+        return Parked(
+            id=delivery.id if call is None else call.id or delivery.id,
+            queue=delivery.queue,
+            call="" if call is None else call.call,
+            reason=reason,
+            error=steps.short(error),
+            at=self._clock.now(),
+            payload=delivery.payload,
+            headers=dict(delivery.headers),
+            epoch=delivery.epoch,
+        )
+
+
+def _fresh(delivery: Delivery, call: Call, now: int) -> Run:
+    """Return the record of a call that was enqueued without one: in a transaction, or by another language."""
+    return Run(
+        id=call.id or delivery.id,
+        call=call.call,
+        queue=delivery.queue,
+        epoch=call.epoch or now,
+        due=call.due or delivery.due or now,
+        keep=_DEFAULTS.keep if call.keep == -1.0 else call.keep,
+        hop=delivery.hop or 0,
+    )
+
+
+def _ours(step: Callable[[Run], Run | None]) -> Callable[[Run | None], Run]:
+    """Make a change of a claimed run one that leaves the record alone when the claim is ours no more."""
+
+    def change(stored: Run | None) -> Run:
+        if stored is None:
+            raise Gone
+        return step(stored) or stored
+
+    return change
+
+
+async def _quietly(hooks: list[Callable[[], Any]]) -> None:
+    for hook in hooks:
+        try:
+            await call(hook)
+        except Exception as error:
+            event("task-middleware-failed", level=logging.ERROR, error=error)
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
