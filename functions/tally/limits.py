@@ -86,6 +86,7 @@ TASK_NAMES_KEPT = Limit(1_000_000, "names", "names of tasks that are gone, kept 
 # Embedded
 EMBEDDED_WAITING_WRITES = Limit(100_000, "writes", "writes that wait for the file in one process")
 EMBEDDED_GROUP_WRITES = Limit(4_096, "writes", "writes that share one transaction of the file")
+
 # Runs of task functions
 CHUNK_BYTES = Limit(900_000, "bytes", "one chunk of a large payload or result")
 INLINE_BYTES = Limit(200_000, "bytes", "a payload or result that needs no chunks")

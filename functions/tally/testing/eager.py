@@ -6,6 +6,7 @@ to pass runs the real executor on a virtual loop instead.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from random import Random
 
 from tally.clock import Clock
@@ -25,8 +26,8 @@ class EagerCarrier:
 
     async def carry(self, delivery: Delivery) -> None:
         assert self.runner is not None
-        while await self.runner.run(delivery) is not None:
-            pass
+        while (again := await self.runner.run(delivery)) is not None:
+            delivery = replace(delivery, hop=again.hop)
 
 
 @contextmanager
