@@ -18,6 +18,7 @@ from tally.votes import keyring
 from tally.votes.definitions import Definitions
 from tally.votes.intake import Intake
 from tally.votes.keyring import KeyRing
+from tally.votes.letterbox import Letterbox
 from tally.votes.microbatch import MicroBatcher
 from tally.votes.polls import Polls
 from tally.votes.results import ResultsReader
@@ -108,6 +109,12 @@ def vote_worker(settings: Settings, backend: Backend, world: World) -> Worker:
         clock=world.clock,
         random=world.random,
     )
+
+
+def letterbox(settings: Settings, backend: Backend, world: World) -> Letterbox:
+    """Compose what reads, replays and drops dead letters."""
+    puller = backend.puller(settings.dead_letter_subscription)
+    return Letterbox(puller, backend.publisher, settings.topic, world.clock)
 
 
 def start(environ: Mapping[str, str]) -> None:

@@ -16,7 +16,7 @@ from tally.clock import SECOND, Clock
 from tally.embedded.reader import Reader
 from tally.embedded.signal import POLL_SECONDS, Signal
 from tally.embedded.writer import Transaction, Writer
-from tally.errors import Rejected, Unavailable
+from tally.errors import Refused, Rejected
 from tally.limits import PULL_BYTES, PULL_MESSAGES
 from tally.ports import Outgoing, Received
 
@@ -149,14 +149,14 @@ def _publish(topic: str, rows: Sequence[tuple[str, bytes]], transaction: Transac
 def _subscriptions(transaction: Transaction, topic: str) -> list[int]:
     found = transaction.execute("SELECT id FROM topic WHERE name = ?", (topic,)).fetchone()
     if found is None:
-        raise Unavailable(f"topic {topic!r} does not exist", status="NOT_FOUND")
+        raise Refused(f"topic {topic!r} does not exist", status="NOT_FOUND")
     return [row[0] for row in transaction.execute("SELECT id FROM subscription WHERE topic = ?", found)]
 
 
 def _subscription(execute: sqlite3.Connection | Transaction, name: str) -> int:
     found = execute.execute("SELECT id FROM subscription WHERE name = ?", (name,)).fetchone()
     if found is None:
-        raise Unavailable(f"subscription {name!r} does not exist", status="NOT_FOUND")
+        raise Refused(f"subscription {name!r} does not exist", status="NOT_FOUND")
     number: int = found[0]
     return number
 

@@ -13,7 +13,7 @@ from tally.embedded.messages import (
     keep_house,
 )
 from tally.embedded.writer import Transaction
-from tally.errors import Rejected, Unavailable
+from tally.errors import Refused, Rejected
 from tally.ports import Outgoing, Received
 from tests.unit.embedded.conftest import HandClock
 
@@ -151,11 +151,11 @@ async def test_a_message_that_the_service_refuses_is_rejected(
     assert await _pull(backend) == []
 
 
-async def test_an_unknown_topic_or_subscription_is_an_outage_that_names_it(backend: SqliteBackend) -> None:
-    with pytest.raises(Unavailable, match="'none'") as raised:
+async def test_an_unknown_topic_or_subscription_is_refused_by_name(backend: SqliteBackend) -> None:
+    with pytest.raises(Refused, match="'none'") as raised:
         await backend.publisher.publish("none", [Outgoing(b"a", {})])
     assert raised.value.status == "NOT_FOUND"
-    with pytest.raises(Unavailable, match="'none'"):
+    with pytest.raises(Refused, match="'none'"):
         await backend.puller("none").pull(1)
 
 

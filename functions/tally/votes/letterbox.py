@@ -1,0 +1,304 @@
+"""The dead letters that wait on their subscription: read, replay or drop them.
+
+A subscription shows nothing without lending it: a scan holds what it was lent, so that nothing comes twice, and at its
+end gives back what it did not settle. A letter is acknowledged only when its replay is published; a crash in between
+publishes it again, which a ballot's identity makes harmless. The original `published_at` goes with it: to the worker
+the votes are as old as they were.
+"""
+
+import asyncio
+import logging
+from binascii import a2b_base64
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import msgspec
+
+from tally import limits
+from tally.clock import Clock
+from tally.errors import BackendError, NotFound, TooLarge
+from tally.logs import event
+from tally.ports import Outgoing, Publisher, Puller, Received
+from tally.votes import dead_letter
+from tally.votes.batch import BALLOT_BYTES, VERSION
+
+LEASE_SECONDS = 60
+RENEW_SECONDS = 20.0
+QUIET_SECONDS = 5.0
+_EMPTY_PAUSE = 0.2
+
+
+class _Group(msgspec.Struct):
+    poll: str
+    options: list[str]
+    ballots: str
+    choices: list[object]
+    accepted_at: list[object]
+
+
+class _Message(msgspec.Struct):
+    groups: list[_Group]
+
+
+_decode = msgspec.json.Decoder(_Message).decode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterVote:
+    """One vote as the letter has it; what is unsound in it is None."""
+
+    poll: str
+    option: str | None
+    ballot: str
+    accepted_at: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
+    """`id` names the letter, `message_id` the message that it was in. `sha256` is of the whole of one that could not be
+    decoded, of which `data` may be a part; such a letter cannot be replayed. Instants in µs."""
+
+    id: str
+    reason: str
+    message_id: str
+    published_at: int
+    died_at: int
+    sha256: str
+    data: bytes
+    polls: tuple[str, ...]
+    votes: int
+    ack_id: str
+
+    @property
+    def replayable(self) -> bool:
+        return not self.sha256
+
+
+def parse(message: Received) -> Letter:
+    """Read a message of the dead-letter subscription; one that is not a worker's is a letter with the reason `?`."""
+    attributes = message.attributes or {}
+    sha256 = attributes.get("sha256", "")
+    groups = _groups(message.data)
+    return Letter(
+        id=message.message_id,
+        reason=attributes.get(dead_letter.REASON, "?"),
+        message_id=attributes.get("message_id", ""),
+        published_at=dead_letter.published_at(message),
+        died_at=message.publish_time,
+        sha256=sha256 if groups or sha256 else "unknown",
+        data=message.data,
+        polls=tuple(dict.fromkeys(group.poll for group in groups)),
+        votes=sum(len(group.choices) for group in groups),
+        ack_id=message.ack_id,
+    )
+
+
+def votes(letter: Letter) -> Iterator[LetterVote]:
+    """Yield the votes in a letter, in order; none if it cannot be decoded."""
+    for group in _groups(letter.data):
+        try:
+            ballots = a2b_base64(group.ballots)
+        except ValueError:
+            ballots = b""
+        for row, (choice, instant) in enumerate(zip(group.choices, group.accepted_at, strict=False)):
+            known = type(choice) is int and 0 <= choice < len(group.options)
+            yield LetterVote(
+                poll=group.poll,
+                option=group.options[choice] if known and isinstance(choice, int) else None,
+                ballot=ballots[row * BALLOT_BYTES : (row + 1) * BALLOT_BYTES].hex(),
+                accepted_at=instant if isinstance(instant, int) else None,
+            )
+
+
+def _groups(data: bytes) -> list[_Group]:
+    try:
+        return _decode(data).groups
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which letters are meant; None takes any. A letter with votes of several polls is taken or left as a whole."""
+
+    reason: str | None = None
+    poll: str | None = None
+    id: str | None = None
+
+    def takes(self, letter: Letter) -> bool:
+        return (
+            (self.reason is None or letter.reason == self.reason)
+            and (self.poll is None or self.poll in letter.polls)
+            and (self.id is None or letter.id == self.id)
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class Run:
+    """What a run over the letters came to, so far. `unsound` match and cannot be replayed, `newer` came meanwhile."""
+
+    letters: int = 0
+    votes: int = 0
+    others: int = 0
+    unsound: int = 0
+    newer: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+
+
+Settle: TypeAlias = Callable[[Sequence[Letter]], Awaitable[None]]
+Progress: TypeAlias = Callable[[Run], None]
+
+
+class Letterbox:
+    """`topic` is the votes' own, which a replay goes to."""
+
+    def __init__(self, puller: Puller, publisher: Publisher, topic: str, clock: Clock) -> None:
+        self._puller = puller
+        self._publisher = publisher
+        self._topic = topic
+        self._clock = clock
+
+    async def read(self, selection: Selection, limit: int) -> list[Letter]:
+        """Return up to `limit` letters; all go back to the subscription."""
+        letters: list[Letter] = []
+        async with self._scan() as scan:
+            async for batch in scan.batches():
+                letters += filter(selection.takes, batch)
+                if len(letters) >= limit:
+                    break
+        return letters[:limit]
+
+    async def show(self, letter_id: str) -> Letter:
+        """Return one letter; raises NotFound if it is not there, or lent to somebody else just now."""
+        letters = await self.read(Selection(id=letter_id), 1)
+        if not letters:
+            raise NotFound(f"no dead letter {letter_id!r}; one that another command reads is back within a minute")
+        return letters[0]
+
+    async def replay(self, selection: Selection, *, dry_run: bool, progress: Progress) -> Run:
+        """Publish the letters' votes again, then acknowledge them. Raises Unavailable; then a part may be done."""
+        settle = None if dry_run else self._publish
+        return await self._run(selection, settle, progress, replayed=True)
+
+    async def drop(self, selection: Selection, *, dry_run: bool, progress: Progress) -> Run:
+        """Acknowledge the letters: their votes are gone. Raises Unavailable; then a part may be done."""
+        settle = None if dry_run else self._forget
+        return await self._run(selection, settle, progress, replayed=False)
+
+    async def _run(self, selection: Selection, settle: Settle | None, progress: Progress, *, replayed: bool) -> Run:
+        began = self._clock.now()
+        run = Run()
+        async with self._scan() as scan:
+            async for batch in scan.batches():
+                taken = []
+                for letter in batch:
+                    if letter.died_at > began:
+                        run.newer += 1  # a vote replayed just now may be back already: once is enough
+                    elif not selection.takes(letter):
+                        run.others += 1
+                    elif replayed and not letter.replayable:
+                        run.unsound += 1
+                    else:
+                        taken.append(letter)
+                for part in _parts(taken):
+                    if settle is not None:
+                        await settle(part)
+                        await scan.acknowledge(part)
+                    run.letters += len(part)
+                    run.votes += sum(letter.votes for letter in part)
+                    run.reasons.update(letter.reason for letter in part)
+                    progress(run)
+        return run
+
+    async def _publish(self, letters: Sequence[Letter]) -> None:
+        messages = [
+            Outgoing(letter.data, {"v": str(VERSION), dead_letter.PUBLISHED_AT: str(letter.published_at)})
+            for letter in letters
+        ]
+        await self._publisher.publish(self._topic, messages)
+        event("dead-letters-replayed", letters=len(letters), votes=sum(letter.votes for letter in letters))
+
+    async def _forget(self, letters: Sequence[Letter]) -> None:
+        event("dead-letters-dropped", letters=len(letters), votes=sum(letter.votes for letter in letters))
+
+    @asynccontextmanager
+    async def _scan(self) -> AsyncIterator["_Scan"]:
+        scan = _Scan(self._puller)
+        renewing = asyncio.create_task(scan.renew())
+        try:
+            yield scan
+        finally:
+            renewing.cancel()
+            await asyncio.wait([renewing])
+            await scan.give_back()
+
+
+class _Scan:
+    """The letters that one run was lent."""
+
+    def __init__(self, puller: Puller) -> None:
+        self._puller = puller
+        self._held: dict[str, None] = {}
+        self._seen: set[str] = set()
+
+    async def batches(self) -> AsyncIterator[list[Letter]]:
+        """Yield letters, each once, until none has come for QUIET_SECONDS. Raises Unavailable, TooLarge."""
+        time = asyncio.get_running_loop().time
+        last = time()
+        while time() - last < QUIET_SECONDS:
+            messages = await self._puller.pull(limits.PULL_MESSAGES)
+            await self._lend([message.ack_id for message in messages])
+            letters = [parse(message) for message in messages if message.message_id not in self._seen]
+            self._seen.update(letter.id for letter in letters)
+            if letters:
+                yield letters
+                last = time()
+            else:
+                await asyncio.sleep(_EMPTY_PAUSE)
+            if len(self._held) > limits.HELD_LETTERS:
+                raise TooLarge(
+                    f"over {limits.HELD_LETTERS} letters that are not meant lie before the others: "
+                    "settle some of those first, by a wider filter"
+                )
+
+    async def acknowledge(self, letters: Sequence[Letter]) -> None:
+        await self._puller.acknowledge([letter.ack_id for letter in letters])
+        for letter in letters:
+            del self._held[letter.ack_id]
+
+    async def renew(self) -> None:
+        """Keep what is held from coming again, until cancelled; a failure costs no more than a letter seen twice."""
+        while True:
+            await asyncio.sleep(RENEW_SECONDS)
+            await self._extend(list(self._held), LEASE_SECONDS)
+
+    async def give_back(self) -> None:
+        await self._extend(list(self._held), 0)
+
+    async def _lend(self, ack_ids: Sequence[str]) -> None:
+        self._held.update(dict.fromkeys(ack_ids))
+        await self._extend(ack_ids, LEASE_SECONDS)
+
+    async def _extend(self, ack_ids: Sequence[str], seconds: int) -> None:
+        for start in range(0, len(ack_ids), limits.ACK_IDS):
+            try:
+                await self._puller.extend(ack_ids[start : start + limits.ACK_IDS], seconds)
+            except BackendError as error:
+                event("extend-failed", level=logging.WARNING, status=error.status, reason=error.message)
+
+
+def _parts(letters: Sequence[Letter]) -> Iterator[list[Letter]]:
+    """Split letters into lists that one publish may hold."""
+    part: list[Letter] = []
+    size = 0
+    for letter in letters:
+        if part and (size + len(letter.data) > limits.PUBLISH_BYTES or len(part) >= limits.PUBLISH_MESSAGES):
+            yield part
+            part, size = [], 0
+        part.append(letter)
+        size += len(letter.data)
+    if part:
+        yield part
