@@ -111,10 +111,10 @@ def vote_worker(settings: Settings, backend: Backend, world: World) -> Worker:
     )
 
 
-def letterbox(settings: Settings, backend: Backend, world: World) -> Letterbox:
+def letterbox(settings: Settings, backend: Backend) -> Letterbox:
     """Compose what reads, replays and drops dead letters."""
     puller = backend.puller(settings.dead_letter_subscription)
-    return Letterbox(puller, backend.publisher, settings.topic, world.clock)
+    return Letterbox(puller, backend.publisher, settings.topic)
 
 
 def start(environ: Mapping[str, str]) -> None:

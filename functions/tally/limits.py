@@ -52,6 +52,7 @@ ACK_IDS = Limit(1_000, "ack ids", "one Acknowledge or ModifyAckDeadline")
 # Worker
 HELD_MESSAGES = Limit(60_000, "messages", "messages that one worker holds")
 HELD_LETTERS = Limit(100_000, "letters", "dead letters that one command holds back while it looks for others")
+LETTERS_PER_RUN = Limit(1_000_000, "letters", "dead letters that one command replays or drops")
 HELD_BYTES = Limit(96_000_000, "bytes", "the same, in bytes of message")
 CACHED_RECORD_BYTES = Limit(256_000_000, "bytes", "ledger records that one worker keeps in memory")
 CONCURRENT_LOADS = Limit(2, "partitions", "partitions that one worker loads at a time")

@@ -153,7 +153,7 @@ async def _letterbox() -> AsyncIterator[Letterbox]:
     backend = await bootstrap.open_backend(settings)
     try:
         await backend.prepare()
-        yield bootstrap.letterbox(settings, backend, bootstrap.World())
+        yield bootstrap.letterbox(settings, backend)
     finally:
         await backend.close()
 
@@ -185,11 +185,13 @@ async def _change(done: str, act: Callable[..., Any], selection: Selection, dry_
     click.echo(f"{_count(result.letters, result.votes)} {words}" + _by_reason(result.reasons))
     for count, why in (
         (result.unsound, "cannot be replayed: they could not be decoded"),
-        (result.newer, "came meanwhile and were left: run again for them"),
+        (result.again, "were refused again, and stay"),
         (result.others, "are not meant by the filter"),
     ):
         if count:
-            click.echo(f"{count} others {why}")
+            click.echo(f"{count} {why}")
+    if result.more:
+        click.echo("There are more: run it again.")
 
 
 def _summary(letter: Letter) -> dict[str, object]:

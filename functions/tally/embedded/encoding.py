@@ -1,6 +1,7 @@
 """Keys, values and entities as bytes. Keys and indexed values compare, as bytes, in the order that Datastore has.
 
-What the service would refuse for its type or its name is Rejected here too; sizes are checked above the port.
+What the service would refuse for its type, its name or its size is Rejected here too, so that nothing works on one
+machine and fails in the cloud.
 """
 
 import re
@@ -15,7 +16,9 @@ from tally.clock import from_datetime
 from tally.errors import Rejected
 from tally.ports import Entity, Key, Value
 
+# The service's own limits.
 INDEXED_BYTES = 1_500
+ENTITY_BYTES = 1_048_572
 _RESERVED = re.compile(r"__.+__", re.DOTALL)
 _INT64 = 1 << 63
 _ID, _NAME = b"\x01", b"\x02"
@@ -66,10 +69,13 @@ def encode_entity(entity: Entity) -> Row:
     for name, value in entity.properties.items():
         _check_property(name, value)
     indexed = sorted(entity.indexed & entity.properties.keys())
+    key, body = encode_key(entity.key), _encode_body((entity.properties, indexed))
+    if len(key) + len(body) > ENTITY_BYTES:
+        raise _rejected(entity.key, f"the entity has {len(key) + len(body)} bytes, the limit is {ENTITY_BYTES}")
     return Row(
-        encode_key(entity.key),
+        key,
         entity.key[-1][0],
-        _encode_body((entity.properties, indexed)),
+        body,
         frozenset(_index_rows(entity.properties, indexed)),
     )
 

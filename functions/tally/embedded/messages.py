@@ -17,7 +17,7 @@ from tally.embedded.reader import Reader
 from tally.embedded.signal import POLL_SECONDS, Signal
 from tally.embedded.writer import Transaction, Writer
 from tally.errors import Refused, Rejected
-from tally.limits import PULL_BYTES, PULL_MESSAGES
+from tally.limits import ACK_IDS, PUBLISH_BYTES, PUBLISH_MESSAGES, PULL_BYTES, PULL_MESSAGES
 from tally.ports import Outgoing, Received
 
 ACK_DEADLINE_SECONDS = 10
@@ -54,6 +54,12 @@ class SqlitePublisher:
 
     async def publish(self, topic: str, messages: Sequence[Outgoing]) -> Sequence[str]:
         rows = [_content(message) for message in messages]
+        size = sum(len(data) for _, data in rows)
+        if not 0 < len(rows) <= PUBLISH_MESSAGES or size > PUBLISH_BYTES:
+            raise Rejected(
+                f"{len(rows)} messages of {size} bytes in one publish: at most {PUBLISH_MESSAGES} and {PUBLISH_BYTES}",
+                status="INVALID_ARGUMENT",
+            )
         names = await self._writer.run(partial(_publish, topic, rows))
         self._signal.notify()
         return names
@@ -196,6 +202,8 @@ def _received(text: str) -> list[Received]:
 
 def _pairs(ack_ids: Sequence[str]) -> str:
     """Return ack ids as the JSON list of their (delivery, attempt)."""
+    if not 0 < len(ack_ids) <= ACK_IDS:
+        raise Rejected(f"{len(ack_ids)} ack ids in a request: want 1 to {ACK_IDS}", status="INVALID_ARGUMENT")
     pairs = []
     for ack_id in ack_ids:
         match = _ACK_ID.fullmatch(ack_id)

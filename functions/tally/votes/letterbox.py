@@ -18,7 +18,6 @@ from typing import TypeAlias
 import msgspec
 
 from tally import limits
-from tally.clock import Clock
 from tally.errors import BackendError, NotFound, TooLarge
 from tally.logs import event
 from tally.ports import Outgoing, Publisher, Puller, Received
@@ -138,28 +137,32 @@ class Selection:
 
 @dataclass(slots=True, kw_only=True)
 class Run:
-    """What a run over the letters came to, so far. `unsound` match and cannot be replayed, `newer` came meanwhile."""
+    """What a run over the letters came to, so far.
+
+    `others` do not match, `unsound` match and cannot be replayed, `again` were replayed and refused meanwhile: all
+    these stay. `more`: it ended at LETTERS_PER_RUN.
+    """
 
     letters: int = 0
     votes: int = 0
     others: int = 0
     unsound: int = 0
-    newer: int = 0
+    again: int = 0
+    more: bool = False
     reasons: Counter[str] = field(default_factory=Counter)
 
 
-Settle: TypeAlias = Callable[[Sequence[Letter]], Awaitable[None]]
+Settle: TypeAlias = Callable[[Sequence[Letter]], Awaitable[Sequence[str]]]
 Progress: TypeAlias = Callable[[Run], None]
 
 
 class Letterbox:
     """`topic` is the votes' own, which a replay goes to."""
 
-    def __init__(self, puller: Puller, publisher: Publisher, topic: str, clock: Clock) -> None:
+    def __init__(self, puller: Puller, publisher: Publisher, topic: str) -> None:
         self._puller = puller
         self._publisher = publisher
         self._topic = topic
-        self._clock = clock
 
     async def read(self, selection: Selection, limit: int) -> list[Letter]:
         """Return up to `limit` letters; all go back to the subscription."""
@@ -189,14 +192,14 @@ class Letterbox:
         return await self._run(selection, settle, progress, replayed=False)
 
     async def _run(self, selection: Selection, settle: Settle | None, progress: Progress, *, replayed: bool) -> Run:
-        began = self._clock.now()
         run = Run()
+        published: set[str] = set()
         async with self._scan() as scan:
             async for batch in scan.batches():
                 taken = []
                 for letter in batch:
-                    if letter.died_at > began:
-                        run.newer += 1  # a vote replayed just now may be back already: once is enough
+                    if letter.message_id in published:
+                        run.again += 1  # replaying it once more would never end
                     elif not selection.takes(letter):
                         run.others += 1
                     elif replayed and not letter.replayable:
@@ -205,24 +208,29 @@ class Letterbox:
                         taken.append(letter)
                 for part in _parts(taken):
                     if settle is not None:
-                        await settle(part)
+                        published.update(await settle(part))
                         await scan.acknowledge(part)
                     run.letters += len(part)
                     run.votes += sum(letter.votes for letter in part)
                     run.reasons.update(letter.reason for letter in part)
                     progress(run)
+                if run.letters >= limits.LETTERS_PER_RUN:
+                    run.more = True
+                    break
         return run
 
-    async def _publish(self, letters: Sequence[Letter]) -> None:
+    async def _publish(self, letters: Sequence[Letter]) -> Sequence[str]:
         messages = [
             Outgoing(letter.data, {"v": str(VERSION), dead_letter.PUBLISHED_AT: str(letter.published_at)})
             for letter in letters
         ]
-        await self._publisher.publish(self._topic, messages)
+        ids = await self._publisher.publish(self._topic, messages)
         event("dead-letters-replayed", letters=len(letters), votes=sum(letter.votes for letter in letters))
+        return ids
 
-    async def _forget(self, letters: Sequence[Letter]) -> None:
+    async def _forget(self, letters: Sequence[Letter]) -> Sequence[str]:
         event("dead-letters-dropped", letters=len(letters), votes=sum(letter.votes for letter in letters))
+        return ()
 
     @asynccontextmanager
     async def _scan(self) -> AsyncIterator["_Scan"]:
@@ -268,6 +276,7 @@ class _Scan:
         await self._puller.acknowledge([letter.ack_id for letter in letters])
         for letter in letters:
             del self._held[letter.ack_id]
+            self._seen.remove(letter.id)
 
     async def renew(self) -> None:
         """Keep what is held from coming again, until cancelled; a failure costs no more than a letter seen twice."""
