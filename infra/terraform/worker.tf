@@ -38,7 +38,7 @@ resource "google_cloud_run_v2_worker_pool" "worker" {
     containers {
       name  = "worker"
       image = var.worker_image
-      args  = ["worker"]
+      args  = ["worker", "--port", "8080"]
 
       resources {
         limits = {
