@@ -249,6 +249,12 @@ def old_images_are_cleaned_up(plan: Plan) -> Violations:
             yield f"{address} grows for ever"
 
 
+def alerts_say_what_to_do(plan: Plan) -> Violations:
+    for address, values in plan.of_type("google_monitoring_alert_policy").items():
+        if not values["documentation"] or len(values["documentation"][0]["content"]) < 80:
+            yield f"{address} does not say what to do"
+
+
 POLICIES: dict[str, Callable[[Plan], Violations]] = {
     policy.__name__: policy
     for policy in (
@@ -271,5 +277,6 @@ POLICIES: dict[str, Callable[[Plan], Violations]] = {
         addresses_are_throttled_by_what_google_saw,
         buckets_are_closed,
         old_images_are_cleaned_up,
+        alerts_say_what_to_do,
     )
 }

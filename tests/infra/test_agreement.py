@@ -1,5 +1,6 @@
 """Code and infrastructure agree: settings, targets, limits."""
 
+import json
 import re
 
 from tally import config
@@ -64,3 +65,23 @@ def test_the_targets_of_main_are_the_functions(plan: Plan) -> None:
     functions = plan.of_type("google_cloudfunctions2_function").values()
     assert targets
     assert {values["build_config"][0]["entry_point"] for values in functions} == targets
+
+
+def test_each_event_that_is_counted_is_logged_by_the_code(plan: Plan) -> None:
+    code = "".join(path.read_text() for path in (ROOT / "functions").rglob("*.py"))
+    metrics = plan.of_type("google_logging_metric")
+    watched = {action for values in metrics.values() for action in re.findall(r'"([a-z-]+)"', values["filter"])}
+    watched -= {"tally-worker", "tally-public"}
+    assert len(watched) >= len(metrics)
+    for action in watched:
+        assert re.search(rf'event\(\s*"{action}"', code), action
+
+
+def test_the_dashboard_shows_every_count(plan: Plan) -> None:
+    (dashboard,) = plan.of_type("google_monitoring_dashboard").values()
+    shown = json.loads(dashboard["dashboard_json"])
+    filters = json.dumps(shown["mosaicLayout"]["tiles"])
+    for values in plan.of_type("google_logging_metric").values():
+        assert f"user/{values['name']}" in filters
+    places = {(tile["xPos"], tile["yPos"]) for tile in shown["mosaicLayout"]["tiles"]}
+    assert len(places) == len(shown["mosaicLayout"]["tiles"])

@@ -139,6 +139,9 @@ MISTAKES = {
         "count = 1",
         "one_worker_whose_cpu_is_always_on",
     ),
+    "an alert without words": Mistake(
+        "monitoring.tf", "content   = each.value.help", 'content   = "!"', "alerts_say_what_to_do"
+    ),
     "images that pile up": Mistake("registry.tf", '"DELETE"', '"KEEP"', "old_images_are_cleaned_up"),
 }
 

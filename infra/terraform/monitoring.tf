@@ -1,0 +1,203 @@
+locals {
+  worker_log   = local.worker_is_job ? "cloud_run_job" : "cloud_run_worker_pool"
+  worker_label = local.worker_is_job ? "job_name" : "worker_pool_name"
+  public_name  = google_cloudfunctions2_function.this["public"].name
+
+  # Events in the log that are counted: the name is the action that the code logs.
+  events = {
+    commit_errors = {
+      title    = "Commits that failed"
+      resource = local.worker_log
+      label    = local.worker_label
+      name     = "${var.name}-worker"
+      actions  = ["commit-failed", "commit-rejected"]
+    }
+    parked = {
+      title    = "Partitions parked"
+      resource = local.worker_log
+      label    = local.worker_label
+      name     = "${var.name}-worker"
+      actions  = ["lane-parked", "dead-letter-rejected"]
+    }
+    publish_errors = {
+      title    = "Publishes that failed"
+      resource = "cloud_run_revision"
+      label    = "service_name"
+      name     = "${var.name}-public"
+      actions  = ["publish-failed", "clock-is-off"]
+    }
+    worker_unhealthy = {
+      title    = "Workers in trouble"
+      resource = local.worker_log
+      label    = local.worker_label
+      name     = "${var.name}-worker"
+      actions  = ["guard-probe-failed", "worker-unhealthy"]
+    }
+  }
+
+  votes_waiting = "resource.type = \"pubsub_subscription\" AND resource.labels.subscription_id = \"${google_pubsub_subscription.votes.name}\""
+  dead_waiting  = "resource.type = \"pubsub_subscription\" AND resource.labels.subscription_id = \"${google_pubsub_subscription.dead_letters.name}\""
+  public_served = "resource.type = \"cloud_run_revision\" AND resource.labels.service_name = \"${local.public_name}\""
+  event_counted = { for k, e in local.events : k => "resource.type = \"${e.resource}\" AND metric.type = \"logging.googleapis.com/user/${google_logging_metric.event[k].name}\"" }
+
+  alerts = {
+    backlog_age = {
+      title    = "votes wait too long"
+      filter   = "${local.votes_waiting} AND metric.type = \"pubsub.googleapis.com/subscription/oldest_unacked_message_age\""
+      aligner  = "ALIGN_MAX"
+      above    = local.worker_is_job ? 3600 : 120
+      duration = "300s"
+      help     = "The oldest vote waits. No vote is lost before its ${var.retention_days} days are over. Do workers run, and is the store well (see the worker's log: commit-failed, pull-failed)? If both are, there are too few: `make scale WORKERS=n`."
+    }
+    commit_errors = {
+      title    = "commits fail"
+      filter   = local.event_counted["commit_errors"]
+      aligner  = "ALIGN_DELTA"
+      above    = 20
+      duration = "300s"
+      help     = "Some failed commits are normal: they are tried again. Many for minutes mean an outage of the database, or a quota: the log's `problem` says which. Nothing need be done for the votes; they wait."
+    }
+    dead_letters = {
+      title    = "votes were refused"
+      filter   = "${local.dead_waiting} AND metric.type = \"pubsub.googleapis.com/subscription/num_undelivered_messages\""
+      aligner  = "ALIGN_MAX"
+      above    = 0
+      duration = "60s"
+      help     = "Each refused vote is kept, with its reason, for 31 days: `tally dead-letters list`. Votes that were late by a wrong clock, or whose poll came late, are replayed: `tally dead-letters replay`."
+    }
+    parked = {
+      title    = "a partition is parked"
+      filter   = local.event_counted["parked"]
+      aligner  = "ALIGN_DELTA"
+      above    = 0
+      duration = "0s"
+      help     = "A partition failed five times in a row and waits; its votes come again and again until it is mended, the others go on. The log line `lane-parked` names poll, partition and problem."
+    }
+    public_errors = {
+      title    = "the vote endpoint answers 5xx"
+      filter   = "${local.public_served} AND metric.type = \"run.googleapis.com/request_count\" AND metric.labels.response_code_class = \"5xx\""
+      aligner  = "ALIGN_DELTA"
+      above    = 50
+      duration = "120s"
+      help     = "Voters get 503 and are told to come back: their votes are safe to send again. See the function's log: publish-failed, clock-is-off, request-failed; and whether max_instances is reached."
+    }
+    publish_errors = {
+      title    = "publishes fail"
+      filter   = local.event_counted["publish_errors"]
+      aligner  = "ALIGN_DELTA"
+      above    = 0
+      duration = "120s"
+      help     = "The function cannot publish votes: an outage of Pub/Sub, a missing grant on the topic, or a clock that is off. Voters get 503 meanwhile."
+    }
+    worker_unhealthy = {
+      title    = "a worker is in trouble"
+      filter   = local.event_counted["worker_unhealthy"]
+      aligner  = "ALIGN_DELTA"
+      above    = 0
+      duration = "60s"
+      help     = "A worker moved nothing for 30 s although it holds votes, evicts partitions that it needs (give it more memory), or cannot prove that the database guards versions (it does not count then). Its log says which."
+    }
+  }
+
+  charts = [
+    { title = "Votes that wait", filter = "${local.votes_waiting} AND metric.type = \"pubsub.googleapis.com/subscription/num_undelivered_messages\"", aligner = "ALIGN_MEAN" },
+    { title = "Age of the oldest vote (s)", filter = "${local.votes_waiting} AND metric.type = \"pubsub.googleapis.com/subscription/oldest_unacked_message_age\"", aligner = "ALIGN_MAX" },
+    { title = "Refused votes (messages)", filter = "${local.dead_waiting} AND metric.type = \"pubsub.googleapis.com/subscription/num_undelivered_messages\"", aligner = "ALIGN_MAX" },
+    { title = "Requests a second", filter = "${local.public_served} AND metric.type = \"run.googleapis.com/request_count\"", aligner = "ALIGN_RATE" },
+    { title = "Function instances", filter = "${local.public_served} AND metric.type = \"run.googleapis.com/container/instance_count\"", aligner = "ALIGN_MAX" },
+  ]
+  event_charts = [for k, e in local.events : { title = e.title, filter = local.event_counted[k], aligner = "ALIGN_DELTA" }]
+}
+
+resource "google_logging_metric" "event" {
+  for_each    = local.events
+  name        = "${var.name}/${each.key}"
+  description = each.value.title
+  filter      = "resource.type = \"${each.value.resource}\" AND resource.labels.${each.value.label} = \"${each.value.name}\" AND jsonPayload.action = (${join(" OR ", [for a in each.value.actions : "\"${a}\""])})"
+  depends_on  = [terraform_data.services_settled]
+
+  metric_descriptor {
+    metric_kind = "DELTA"
+    value_type  = "INT64"
+    unit        = "1"
+  }
+}
+
+# A new metric cannot be used in an alert for some seconds.
+resource "terraform_data" "metrics_settled" {
+  triggers_replace = sort([for m in google_logging_metric.event : m.name])
+
+  provisioner "local-exec" {
+    command = "sleep ${var.settle_seconds}"
+  }
+}
+
+resource "google_monitoring_notification_channel" "email" {
+  for_each     = var.alert_emails
+  display_name = "${var.name}: ${each.value}"
+  type         = "email"
+  labels       = { email_address = each.value }
+  depends_on   = [terraform_data.services_settled]
+}
+
+resource "google_monitoring_alert_policy" "this" {
+  for_each              = local.alerts
+  display_name          = "${var.name}: ${each.value.title}"
+  combiner              = "OR"
+  severity              = "ERROR"
+  notification_channels = [for c in google_monitoring_notification_channel.email : c.id]
+  user_labels           = local.labels
+  depends_on            = [terraform_data.metrics_settled]
+
+  conditions {
+    display_name = each.value.title
+    condition_threshold {
+      filter          = each.value.filter
+      comparison      = "COMPARISON_GT"
+      threshold_value = each.value.above
+      duration        = each.value.duration
+      aggregations {
+        alignment_period     = "60s"
+        per_series_aligner   = each.value.aligner
+        cross_series_reducer = each.value.aligner == "ALIGN_MAX" ? "REDUCE_MAX" : "REDUCE_SUM"
+      }
+      trigger {
+        count = 1
+      }
+    }
+  }
+  documentation {
+    content   = each.value.help
+    mime_type = "text/markdown"
+  }
+}
+
+resource "google_monitoring_dashboard" "this" {
+  dashboard_json = jsonencode({
+    displayName = "${var.name}: votes"
+    mosaicLayout = {
+      columns = 48
+      tiles = [for i, c in concat(local.charts, local.event_charts) : {
+        xPos   = (i % 3) * 16
+        yPos   = floor(i / 3) * 16
+        width  = 16
+        height = 16
+        widget = {
+          title = c.title
+          xyChart = {
+            dataSets = [{
+              plotType = "LINE"
+              timeSeriesQuery = {
+                timeSeriesFilter = {
+                  filter      = c.filter
+                  aggregation = { alignmentPeriod = "60s", perSeriesAligner = c.aligner }
+                }
+              }
+            }]
+          }
+        }
+      }]
+    }
+  })
+  depends_on = [terraform_data.metrics_settled]
+}
