@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any
 
 import click
 import uvicorn
@@ -13,8 +15,11 @@ import uvicorn
 from tally import bootstrap, config, logs
 from tally.cli.console import run
 from tally.cli.serve import listen
+from tally.votes.worker import Health
 from tally.web import health
 from tally.web.app import App
+
+HEALTH_SECONDS = 30
 
 
 @click.command()
@@ -42,10 +47,32 @@ async def _work(host: str, port: int, until_empty: bool) -> int:
     try:
         await backend.prepare()
         worker = bootstrap.vote_worker(settings, backend, bootstrap.World())
-        async with _state_on_port(App(health.worker_routes(worker)), host, port):
+        async with (
+            _state_on_port(App(health.worker_routes(worker)), host, port),
+            _beside(log_ill_health(worker.health)),
+        ):
             return await worker.run(stop, until_empty=until_empty)
     finally:
         await backend.close()
+
+
+async def log_ill_health(health: Callable[[], Health]) -> None:
+    """Say in the log what `/health` would while it is 503: a worker pool has no address that an alert could ask."""
+    while True:
+        await asyncio.sleep(HEALTH_SECONDS)
+        state = health()
+        if not state.ok:
+            logs.event("worker-unhealthy", level=logging.ERROR, state=state.body)
+
+
+@contextlib.asynccontextmanager
+async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
 
 
 def _stop(stop: asyncio.Event, number: int) -> None:
