@@ -1,7 +1,9 @@
 """`tally serve`: both functions on one port, for local work."""
 
 import os
+import signal
 import socket
+from types import FrameType
 
 import click
 import uvicorn
@@ -34,11 +36,17 @@ async def _serve(host: str, port: int) -> None:
     await backend.prepare()
     site = bootstrap.whole_site(settings, backend, bootstrap.World())
     server = uvicorn.Server(uvicorn.Config(site.app, log_level="warning", access_log=False, lifespan="off"))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _ignore)  # the server handles them while it runs, then raises them again for these
     click.echo(f"Tally serves on http://{host}:{listener.getsockname()[1]} ({settings.backend})")
     try:
         await server.serve(sockets=[listener])
     finally:
         await site.close()
+
+
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """Let the process end by itself, in order."""
 
 
 def listen(host: str, port: int) -> socket.socket:
