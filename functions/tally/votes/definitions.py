@@ -5,6 +5,7 @@ ahead reaches every function in time. Ids that no poll has are kept too, and are
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
@@ -45,21 +46,17 @@ class _Absent(NamedTuple):
 
 
 class _Ration:
-    """A token bucket on the event loop's clock."""
+    """Lets through so many in any one second of the event loop's clock."""
 
     def __init__(self, per_second: int, time: Callable[[], float]) -> None:
-        self._per_second = per_second
+        self._taken: deque[float] = deque(maxlen=per_second)
         self._time = time
-        self._tokens = float(per_second)
-        self._filled = time()
 
     def take(self) -> bool:
         now = self._time()
-        self._tokens = min(self._per_second, self._tokens + (now - self._filled) * self._per_second)
-        self._filled = now
-        if self._tokens < 1:
+        if len(self._taken) == self._taken.maxlen and now - self._taken[0] < 1:
             return False
-        self._tokens -= 1
+        self._taken.append(now)
         return True
 
 

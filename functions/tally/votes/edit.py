@@ -100,11 +100,14 @@ def amend(poll: Poll, patch: Patch, now: int) -> Poll:
 
 
 def close(poll: Poll, now: int) -> Poll:
-    """Return the poll with its end one cache lifetime ahead; one that ends sooner stays as it is."""
+    """Return the poll with its end one cache lifetime ahead; one that ends sooner stays as it is.
+
+    A poll that would open later keeps its opening, behind its end: it takes no vote at all.
+    """
     end = now + CACHE_LIFETIME
     if poll.ends_at <= end:
         return poll
-    return _next(poll, closes_at=end, opens_at=min(poll.opens_at, now))
+    return _next(poll, closes_at=end)
 
 
 def delete(poll: Poll, now: int) -> Poll:

@@ -6,6 +6,7 @@ one of the definitions that this change tried to write, the change is done.
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import NamedTuple
 
@@ -59,9 +60,13 @@ class Polls:
         return from_entity(await self._entity(poll_id))
 
     async def create(self, new: NewPoll) -> Poll:
-        """Make a poll; raise Conflict if its id was ever used."""
+        """Make a poll; raise Conflict if its id was ever used.
+
+        `made_by` tells the poll that an earlier try of this call made from an equal one that another call made.
+        """
         poll = edit.create(new, self._clock.now(), self._key_version)
         entity = to_entity(poll)
+        entity = replace(entity, properties={**entity.properties, "made_by": self._random.getrandbits(62)})
         for attempt in range(1, TRIES + 1):
             try:
                 await self._store.commit([Insert(entity)])

@@ -1,0 +1,59 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tally.errors import InvalidInput
+from tally.votes import ballot
+from tally.votes.ballot import Hasher
+
+VECTORS: list[dict[str, Any]] = json.loads(Path("tests/vectors.json").read_text(encoding="utf-8"))["ballots"]
+KEY = bytes(range(32))
+
+
+@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: str(vector["note"]))
+def test_the_vectors_for_other_languages_hold(vector: dict[str, Any]) -> None:
+    hasher = Hasher(bytes.fromhex(vector["key"]), vector["poll"])
+    made = hasher.ballot(vector["voter"], vector["index"])
+    assert made.hex() == vector["ballot"]
+    assert ballot.partition(made, vector["partitions"]) == vector["partition"]
+
+
+@given(st.text(min_size=1, max_size=9), st.text(min_size=1, max_size=9), st.text(min_size=1), st.text(min_size=1))
+def test_no_two_pairs_of_poll_and_voter_share_a_ballot(poll: str, other_poll: str, voter: str, other: str) -> None:
+    made = Hasher(KEY, poll).ballot(voter)
+    assert len(made) == ballot.BYTES
+    assert (made == Hasher(KEY, other_poll).ballot(other)) == ((poll, voter) == (other_poll, other))
+
+
+def test_letters_that_move_between_poll_and_voter_make_another_ballot() -> None:
+    assert Hasher(KEY, "ab").ballot("c") != Hasher(KEY, "a").ballot("bc")
+
+
+def test_another_key_makes_another_ballot() -> None:
+    assert Hasher(KEY, "lunch").ballot("ann") != Hasher(KEY[::-1], "lunch").ballot("ann")
+
+
+def test_each_place_of_a_list_has_a_ballot_of_its_own_under_one_key() -> None:
+    hasher = Hasher(KEY, "lunch")
+    made = {hasher.ballot("k" * 16, index) for index in (None, *range(1_000))}
+    assert len(made) == 1_001
+
+
+def test_a_partition_is_the_big_endian_ballot_modulo_their_number() -> None:
+    assert ballot.partition(bytes(15) + b"\x07", 4) == 3
+    assert ballot.partition(b"\x01" + bytes(15), 256) == 0
+    assert {ballot.partition(Hasher(KEY, "p").ballot(str(n)), 16) for n in range(500)} == set(range(16))
+
+
+def test_a_one_ballot_poll_needs_a_voter() -> None:
+    with pytest.raises(InvalidInput, match="voter is missing"):
+        ballot.voter(None)
+
+
+def test_short_keys_are_refused_as_strangers_would_share_them() -> None:
+    with pytest.raises(InvalidInput, match="has 1 bytes: want 16 to 128"):
+        ballot.key("1")
