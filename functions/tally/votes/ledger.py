@@ -170,12 +170,12 @@ def _fold(segments: list[Segment], room: int, fold_from: int) -> tuple[int, ...]
 
 
 def lookups(segments: list[Segment]) -> Iterator[list[Segment]]:
-    """Split segments into reads of at most LOOKUP_BYTES, by the sizes that the shard lists."""
+    """Split segments into reads of at most LOOKUP_BYTES, by the sizes that the shard lists, and LOOKUP_KEYS."""
     part: list[Segment] = []
     size = 0
     for segment in segments:
         segment_bytes = segment.records * RECORD_BYTES + _ENTITY_OVERHEAD
-        if part and size + segment_bytes > limits.LOOKUP_BYTES:
+        if part and (size + segment_bytes > limits.LOOKUP_BYTES or len(part) == limits.LOOKUP_KEYS):
             yield part
             part, size = [], 0
         part.append(segment)
