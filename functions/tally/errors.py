@@ -6,6 +6,7 @@
     │   └── UnsupportedMedia    a request's body is of a type that we do not read
     ├── NotFound                no such poll, queue, task
     ├── Conflict                the state forbids it: frozen field, stale revision, name in use
+    │   └── LeaseExpired        the task is no longer this lease's; nothing was written
     ├── VoteRefused             the poll does not take this vote (not open, closed, option withdrawn)
     ├── TaskFailed              a run ended without a result; `state` and `traceback` say how
     ├── Forbidden               the caller may not do this
@@ -51,6 +52,10 @@ class NotFound(TallyError):
 
 class Conflict(TallyError):
     code = "conflict"
+
+
+class LeaseExpired(Conflict):
+    code = "lease-expired"
 
 
 class VoteRefused(TallyError):

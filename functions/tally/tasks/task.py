@@ -105,7 +105,7 @@ class Task:
         if self.name is not None:
             check_name(self.name)
         if self.tag is not None:
-            _text("tag", self.tag, limits.TAG_BYTES)
+            check_tag(self.tag)
         if self.delay is not None and self.eta is not None:
             raise InvalidInput(f"delay {self.delay} and eta {self.eta}: give one or the other")
         if self.delay is not None:
@@ -176,6 +176,12 @@ def check_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise InvalidInput(f"task name {_shown(name)}: want 1 to {limits.TASK_NAME} of A-Z a-z 0-9 _ -")
     return name
+
+
+def check_tag(tag: str) -> str:
+    """Return a task's tag, or raise InvalidInput."""
+    _text("tag", tag, limits.TAG_BYTES)
+    return tag
 
 
 def check_queue(name: str) -> str:

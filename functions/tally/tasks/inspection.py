@@ -1,0 +1,109 @@
+"""Looking at a pull queue: numbers, listings, one task. Nothing here changes anything."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from tally import limits
+from tally.clock import SECOND
+from tally.errors import InvalidInput
+from tally.ports import Filter
+from tally.tasks import keys
+from tally.tasks.row import Row
+from tally.tasks.rows import Rows
+from tally.tasks.stats import QueueStats
+from tally.tasks.task import Task
+
+Listed: TypeAlias = Literal["all", "leased", "dead"]
+_MINUTE = 60 * SECOND
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskInfo:
+    """A task as it is in the queue; instants in µs. `eta` of a leased one is when the lease ends, of a dead one when it
+    died. `task` is without its payload in listings.
+    """
+
+    name: str
+    state: Literal["waiting", "delayed", "leased", "dead"]
+    task: Task
+    eta: int
+    added_at: int
+    attempts: int
+    size: int
+    error: str | None
+
+
+async def stats(rows: Rows) -> QueueStats:
+    """Count the queue's rows by its indexes, and find its first task."""
+    record = await rows.record(fresh=True)
+    now = rows.clock.now()
+    limit = int(limits.COUNTED_ROWS)
+
+    async def total(filters: list[tuple[Filter, ...]]) -> tuple[int, bool]:
+        counts = await asyncio.gather(*(rows.count(each, limit) for each in filters))
+        return sum(counts), limit in counts
+
+    shards = range(record.shards)
+    queue = rows.queue
+    heads, *counted = await asyncio.gather(
+        asyncio.gather(*(rows.scan(keys.due_range(queue, shard), 1) for shard in shards)),
+        total([keys.due_range(queue, shard) for shard in shards]),
+        total([keys.phase_range(queue, shard, keys.DONE, now - _MINUTE) for shard in shards]),
+        total([keys.phase_range(queue, shard, keys.LEASED, now + 1) for shard in shards]),
+        total([keys.phase_range(queue, shard, keys.DEAD) for shard in shards]),
+    )
+    (tasks, _), (executed, _), (in_flight, _), (dead, _) = counted
+    return QueueStats(
+        tasks=tasks,
+        oldest_eta=min((row.eta for head in heads for row in head), default=None),
+        executed_last_minute=executed,
+        in_flight=in_flight,
+        dead=dead,
+        paused=record.paused,
+        truncated=any(full for _, full in counted),
+    )
+
+
+async def listing(rows: Rows, state: Listed, limit: int) -> list[TaskInfo]:
+    """Return the first `limit` tasks of a state, by ETA."""
+    if not 1 <= limit <= limits.LISTED_TASKS:
+        raise InvalidInput(f"limit is {limit}: want 1 to {limits.LISTED_TASKS}")
+    record = await rows.record()
+    now = rows.clock.now()
+    found = await asyncio.gather(
+        *(rows.scan(_range(rows.queue, shard, state, now), limit) for shard in range(record.shards))
+    )
+    first = sorted((row for part in found for row in part), key=lambda row: (row.eta, row.name))[:limit]
+    return [_info(row, now, b"") for row in first]
+
+
+async def info(rows: Rows, row: Row) -> TaskInfo:
+    """Return one row with its payload."""
+    payloads = await rows.payloads([row]) if row.beside else {}
+    return _info(row, rows.clock.now(), payloads.get(row.key, b""))
+
+
+def _range(queue: str, shard: int, state: Listed, now: int) -> tuple[Filter, ...]:
+    if state == "all":
+        return keys.due_range(queue, shard)
+    if state == "leased":
+        return keys.phase_range(queue, shard, keys.LEASED, now + 1)
+    return keys.phase_range(queue, shard, keys.DEAD)
+
+
+def _info(row: Row, now: int, payload: bytes) -> TaskInfo:
+    return TaskInfo(
+        name=row.name,
+        state="dead" if row.state == "dead" else "leased" if row.leased_at(now) else _waits(row, now),
+        task=row.decoded(payload),
+        eta=row.eta,
+        added_at=row.added_at,
+        attempts=row.attempts,
+        size=row.size,
+        error=row.error or None,
+    )
+
+
+def _waits(row: Row, now: int) -> Literal["waiting", "delayed"]:
+    return "waiting" if row.eta <= now else "delayed"

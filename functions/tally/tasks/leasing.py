@@ -1,0 +1,236 @@
+"""Leasing: take the tasks that are due, by compare-and-swap; what another took first is left to it.
+
+Within a shard the order is by (eta, name). Each lessee goes round the shards from a place of its own and jumps
+elsewhere when it meets another, so that they seldom meet. No lease reads more than twice the rows that it was asked for
+(and one row a shard to find the oldest tag).
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
+
+from tally import limits
+from tally.clock import SECOND
+from tally.errors import InvalidInput, Refused, Unavailable
+from tally.logs import event
+from tally.ports import Filter
+from tally.retry import RetryPolicy, full_jitter
+from tally.tasks import envelope, keys
+from tally.tasks.lease import Lease
+from tally.tasks.row import Row, change, dead, leased
+from tally.tasks.rows import TRIES, Rows, by_size
+from tally.tasks.task import check_tag, seconds
+
+T = TypeVar("T")
+_ROUNDS = 10
+_SECONDS_MIN = 0.1
+
+
+class _Tag(Enum):
+    OLDEST = "oldest"
+
+
+# The tag of the task that is due first; if that has none, tasks without a tag.
+OLDEST: Final = _Tag.OLDEST
+Tag: TypeAlias = str | None | Literal[_Tag.OLDEST]
+_Range: TypeAlias = Callable[[int, int], tuple[Filter, ...]]  # of a shard, for what is due at an instant
+
+
+@dataclass(slots=True)
+class _Harvest:
+    """What one round reads and takes. `lost`: some rows went to another, or were buried; a new round may find more."""
+
+    need: int
+    budget: int
+    token: str
+    now: int
+    until: int
+    room: int = int(limits.LEASE_BYTES)
+    taken: list[tuple[Row, Row]] = field(default_factory=list)  # as it was, as it is
+    lost: bool = False
+
+    @property
+    def wanted(self) -> int:
+        return min(self.need - len(self.taken), self.budget) if self.room > 0 else 0
+
+    def choose(self, found: Sequence[Row]) -> list[Row]:
+        """Return the first of the rows, by (eta, name), as many and as large as there is room for; one in any case."""
+        chosen: list[Row] = []
+        for row in sorted(found, key=_order):
+            if len(self.taken) + len(chosen) == self.need:
+                break
+            if row.size > self.room and (self.taken or chosen):
+                self.room = 0
+                break
+            self.room -= row.size
+            chosen.append(row)
+        return chosen
+
+
+class Leasing:
+    """`retry` is the policy of tasks that bring none."""
+
+    def __init__(self, rows: Rows, retry: RetryPolicy) -> None:
+        self._rows = rows
+        self._retry = retry
+        self._next = rows.random.randrange(limits.QUEUE_SHARDS)
+
+    async def lease(self, max_tasks: int, lease_seconds: float, tag: Tag, wait: float) -> list[Lease]:
+        """Lease tasks, waiting up to `wait` seconds for the first; see `PullQueue.lease`."""
+        _check(max_tasks, lease_seconds, tag, wait)
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + wait
+        tries = 0
+        while True:
+            leases = await self._lease(max_tasks, lease_seconds, tag)
+            left = give_up_at - loop.time()
+            if leases or left <= 0:
+                return leases
+            tries += 1
+            pause = full_jitter(tries, base=0.1, cap=1.0, random=self._rows.random)
+            await asyncio.sleep(min(left, max(pause, 0.02)))
+
+    async def _lease(self, max_tasks: int, lease_seconds: float, tag: Tag) -> list[Lease]:
+        for _ in range(_ROUNDS):
+            record = await self._rows.record()
+            wanted = None if record.paused else await self._range(tag, record.shards)
+            if wanted is None:
+                return []
+            now = self._rows.clock.now()
+            harvest = _Harvest(
+                need=max_tasks,
+                budget=2 * max_tasks,
+                token=self._rows.new_id(),
+                now=now,
+                until=now + round(lease_seconds * SECOND),
+            )
+            await self._gather(harvest, record.shards, wanted)
+            if harvest.taken or not harvest.lost:
+                return await self._opened(harvest)
+        return []
+
+    async def _range(self, tag: Tag, shards: int) -> _Range | None:
+        """Return which rows are wanted; None: there are none."""
+        queue = self._rows.queue
+        if tag is None:
+            return lambda shard, now: keys.due_range(queue, shard, now)
+        if isinstance(tag, str):
+            return lambda shard, now: keys.tagged_range(queue, shard, tag, now)
+        now = self._rows.clock.now()
+        heads = await asyncio.gather(
+            *(self._rows.scan(keys.due_range(queue, shard, now), 1) for shard in range(shards))
+        )
+        first = min((row for head in heads for row in head), key=_order, default=None)
+        if first is None:
+            return None
+        oldest = first.tag
+        return lambda shard, now: keys.tagged_range(queue, shard, oldest, now)
+
+    async def _gather(self, harvest: _Harvest, shards: int, wanted: _Range) -> None:
+        """Go round the shards: first to one, then to as many at once as rows may still be read; to full ones again.
+
+        An outage ends the round, with what was taken before it; it is raised if that is nothing.
+        """
+        start = self._next % shards
+        self._next = start + 1
+        order = [*range(start, shards), *range(start)]
+        at_once = 1
+        while order and harvest.wanted:
+            wave, order = order[:at_once], order[at_once:]
+            limit = max(1, min(harvest.wanted, harvest.budget // len(wave)))
+            try:
+                found = await _all(self._rows.scan(wanted(shard, harvest.now), limit) for shard in wave)
+                harvest.budget -= sum(map(len, found))
+                order += [shard for shard, part in zip(wave, found, strict=True) if len(part) == limit]
+                chosen = harvest.choose([row for part in found for row in part])
+                await _all(self._take(harvest, part) for part in by_size(chosen, lambda row: row.weight))
+            except Unavailable:
+                if not harvest.taken:
+                    raise
+                return
+            at_once = max(1, min(len(order), harvest.budget))
+
+    async def _take(self, harvest: _Harvest, chosen: list[Row]) -> None:
+        """Lease the rows, or bury those that may not run again; all of them in one commit, or none."""
+        changes = [(row, self._next_state(row, harvest)) for row in chosen]
+        versions = await self._commit(changes, harvest.token)
+        if versions is None:
+            harvest.lost = True
+            self._next = self._rows.random.randrange(limits.QUEUE_SHARDS)
+            return
+        for (old, new), version in zip(changes, versions, strict=True):
+            if new.state == "ready":
+                harvest.taken.append((old, replace(new, version=version)))
+            else:
+                harvest.lost = True
+                event("task-dead", queue=new.queue, task=new.name, reason=new.error)
+
+    def _next_state(self, row: Row, harvest: _Harvest) -> Row:
+        now = harvest.now
+        if row.ends <= now:
+            return dead(row, now=now, error="expired before it ran", by=harvest.token)
+        if row.attempts:
+            policy = envelope.decode(row.task).retry or self._retry
+            if policy.exhausted(row.attempts, (now - row.first_attempt_at) / SECOND):
+                last = row.error or "its lease ended and nothing was heard"
+                return dead(row, now=now, error=f"given up after {row.attempts} attempts: {last}", by=harvest.token)
+        return leased(row, token=harvest.token, now=now, until=harvest.until)
+
+    async def _commit(self, changes: Sequence[tuple[Row, Row]], token: str) -> Sequence[int] | None:
+        """Commit and return the new versions; None: another was first.
+
+        After an unknown outcome the same commit is tried again: it succeeds, or is refused and the token tells by whom.
+        """
+        writes = change(changes)
+        for attempt in range(1, TRIES + 1):
+            try:
+                return (await self._rows.commit(writes)).versions
+            except Refused:
+                return await self._versions([old for old, _ in changes], token)
+            except Unavailable:
+                if attempt == TRIES:
+                    raise
+                await self._rows.pause(attempt)
+        return None
+
+    async def _versions(self, rows: Sequence[Row], token: str) -> list[int] | None:
+        """Return the versions of what a refused commit wrote all the same; None: it did not. One row tells of all."""
+        first = (await self._rows.find([rows[0].key])).get(rows[0].key)
+        if first is None or token not in (first.token, first.settled_by):
+            return None
+        found = await self._rows.find(row.key for row in rows)
+        return [found[row.key].version if row.key in found else 0 for row in rows]
+
+    async def _opened(self, harvest: _Harvest) -> list[Lease]:
+        """Return the leases with their payloads, in the order in which the tasks were due."""
+        taken = sorted(harvest.taken, key=lambda pair: _order(pair[0]))
+        rows = [row for _, row in taken]
+        payloads = await self._rows.persist(lambda: self._rows.payloads([row for row in rows if row.beside]))
+        return [
+            Lease(task=row.decoded(payloads.get(row.key, b"")), token=harvest.token, expires_at=harvest.until, row=row)
+            for row in rows
+        ]
+
+
+async def _all(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Run to the end of all, then raise the first error, if there was one."""
+    answers = await asyncio.gather(*work, return_exceptions=True)
+    for answer in answers:
+        if isinstance(answer, BaseException):
+            raise answer
+    return cast(list[T], answers)
+
+
+def _order(row: Row) -> tuple[int, str]:
+    return row.eta, row.name
+
+
+def _check(max_tasks: int, lease_seconds: float, tag: Tag, wait: float) -> None:
+    if isinstance(max_tasks, bool) or not isinstance(max_tasks, int) or not 1 <= max_tasks <= limits.LEASE_TASKS:
+        raise InvalidInput(f"max_tasks is {max_tasks!r}: want 1 to {limits.LEASE_TASKS}")
+    seconds("lease seconds", lease_seconds, at_least=_SECONDS_MIN, at_most=limits.LEASE_SECONDS)
+    seconds("wait", wait, at_most=limits.LEASE_WAIT_SECONDS)
+    if isinstance(tag, str):
+        check_tag(tag)

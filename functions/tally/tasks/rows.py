@@ -1,0 +1,169 @@
+"""A pull queue's rows in the Store: reading, counting and committing them, and the queue's own record.
+
+It knows the store's limits and nothing of leases. A reply that says that the version guard is not honoured stops it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from random import Random
+from typing import TypeVar, cast
+
+from tally import limits
+from tally.clock import Clock
+from tally.errors import Conflict, Refused, Unavailable, UnsafeStore
+from tally.ports import Committed, Entity, Filter, Insert, Key, OnConflict, Query, Store, Update, Write, read
+from tally.retry import full_jitter
+from tally.tasks import keys
+from tally.tasks.row import FORMAT, Row, from_entity
+
+T = TypeVar("T")
+TRIES = 8
+DEFAULT_SHARDS = 8
+_PAGE = 500
+_RECORD_LIFETIME = 1.0  # seconds for which the queue's record is believed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """What is stored of the queue itself. `shards` never changes."""
+
+    shards: int
+    paused: bool = False
+    version: int = 0
+
+
+class Rows:
+    """`shards`: of a new queue; None takes what is stored, or 8. `random` also makes the ids: give a SystemRandom."""
+
+    def __init__(self, store: Store, *, queue: str, clock: Clock, random: Random, shards: int | None) -> None:
+        self.queue = queue
+        self.clock = clock
+        self.random = random
+        self._store = store
+        self._wanted = shards
+        self._record = Record(shards=0)
+        self._believed_until = 0.0
+
+    def new_id(self) -> str:
+        return f"{self.random.getrandbits(128):032x}"
+
+    async def pause(self, attempt: int) -> None:
+        """Wait before another try of what failed."""
+        await asyncio.sleep(full_jitter(attempt, base=0.05, cap=2.0, random=self.random))
+
+    async def persist(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Return what a read returns, trying again while the store does not answer; Unavailable after TRIES."""
+        for attempt in range(1, TRIES):
+            with suppress(Unavailable):
+                return await call()
+            await self.pause(attempt)
+        return await call()
+
+    async def record(self, *, fresh: bool = False) -> Record:
+        """Return the queue's record, made if it is not there; at most a second old.
+
+        Raises Conflict if the queue was made with another number of shards than is asked for.
+        """
+        now = asyncio.get_running_loop().time()
+        if fresh or not self._record.shards or now >= self._believed_until:
+            self._record = await self._read_record()
+            self._believed_until = now + _RECORD_LIFETIME
+        if self._wanted not in (None, self._record.shards):
+            raise Conflict(f"queue {self.queue} has {self._record.shards} shards, not {self._wanted}")
+        return self._record
+
+    async def set_paused(self, paused: bool) -> None:
+        """Pause the queue or let it go on; other processes notice within a second."""
+        while (record := await self.record(fresh=True)).paused != paused:
+            wanted = Record(shards=record.shards, paused=paused)
+            update = Update(entity=self._entity(wanted), base_version=record.version, on_conflict=OnConflict.FAIL)
+            try:
+                await self.commit([update])
+            except Refused:
+                await self.pause(1)
+
+    async def find(self, wanted: Iterable[Key]) -> dict[Key, Row]:
+        """Read rows by key; one that is not in the answer is missing for certain."""
+        found: dict[Key, Row] = {}
+        for part in chunks(list(wanted), limits.LOOKUP_KEYS // 2):
+            entities, _ = await read(self._store, part)
+            found.update((key, from_entity(entity)) for key, entity in entities.items())
+        return found
+
+    async def payloads(self, rows: Sequence[Row]) -> dict[Key, bytes]:
+        """Read the payloads that lie beside the rows, by the rows' keys, few enough at a time for one answer."""
+        found: dict[Key, bytes] = {}
+        for part in by_size(rows, lambda row: row.size):
+            entities, _ = await read(self._store, [keys.payload(row.key) for row in part])
+            found.update((key[:-1], cast(bytes, entity.properties["payload"])) for key, entity in entities.items())
+        return found
+
+    async def scan(self, filters: tuple[Filter, ...], limit: int) -> list[Row]:
+        """Read the first rows of a range, in its order; rows of a format that is newer than this code are left out."""
+        entities: list[Entity] = []
+        cursor = None
+        while len(entities) < limit:
+            page = await self._store.query(
+                Query(kind=keys.TASK, filters=filters, limit=min(_PAGE, limit - len(entities)), cursor=cursor)
+            )
+            entities += page.entities
+            if (cursor := page.cursor) is None:
+                break
+        return [from_entity(entity) for entity in entities if entity.properties["v"] == FORMAT]
+
+    async def count(self, filters: tuple[Filter, ...], limit: int) -> int:
+        """Count the rows of a range, up to a limit."""
+        total = 0
+        cursor = None
+        while total < limit:
+            page = await self._store.query(
+                Query(kind=keys.TASK, filters=filters, limit=min(1_000, limit - total), cursor=cursor, keys_only=True)
+            )
+            total += len(page.entities)
+            if (cursor := page.cursor) is None:
+                break
+        return total
+
+    async def commit(self, writes: Sequence[Write]) -> Committed:
+        """Commit; raises what the store raises, and UnsafeStore if it does not honour the guard it was given."""
+        committed = await self._store.commit(writes)
+        if committed.conflict_detected:
+            raise UnsafeStore("the store answered OK to a stale write that asked to fail")
+        return committed
+
+    async def _read_record(self) -> Record:
+        key = keys.queue(self.queue)
+        while True:
+            found, _ = await read(self._store, [key])
+            if entity := found.get(key):
+                stored = entity.properties
+                return Record(shards=cast(int, stored["shards"]), paused=bool(stored["paused"]), version=entity.version)
+            try:
+                await self.commit([Insert(self._entity(Record(shards=self._wanted or DEFAULT_SHARDS)))])
+            except Refused:
+                await self.pause(1)
+
+    def _entity(self, record: Record) -> Entity:
+        return Entity(key=keys.queue(self.queue), properties={"shards": record.shards, "paused": record.paused})
+
+
+def chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+def by_size(rows: Sequence[Row], weigh: Callable[[Row], int], *, mutations: int = 1) -> Iterator[list[Row]]:
+    """Cut rows into parts that one request or answer holds: COMMIT_BYTES, and COMMIT_MUTATIONS at so many a row."""
+    part: list[Row] = []
+    weight = 0
+    for row in rows:
+        heavy = weigh(row)
+        if part and (weight + heavy > limits.COMMIT_BYTES or (len(part) + 1) * mutations > limits.COMMIT_MUTATIONS):
+            yield part
+            part, weight = [], 0
+        part.append(row)
+        weight += heavy
+    if part:
+        yield part
