@@ -36,7 +36,7 @@ from tally.tasks.task import Duration, Task, check_name, check_queue, seconds
 class PullQueue:
     """One queue, made when first used. Errors of the store pass through.
 
-    `shards` (1 to 64, kept for ever) is 8 unless given: one shard has exact ETA order, more take more writes a second.
+    `shards` (1 to 64, kept for ever) is 16 unless given: one shard has exact ETA order, more take more writes a second.
     `retry` is for tasks that bring no policy. `random` also makes names and tokens: it must not be guessable.
     """
 

@@ -6,7 +6,7 @@ token (`settled_by`): by these a writer whose reply was lost finds out what beca
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from tally import limits
@@ -40,7 +40,7 @@ class Row:
     version: int = 0
     task: bytes = b""
     tag: str | None = None
-    payload: bytes | None = b""
+    payload: bytes | None = field(default=b"", repr=False)
     size: int = 0
     eta: int
     ends: int = FOREVER

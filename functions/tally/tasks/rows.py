@@ -20,7 +20,7 @@ from tally.tasks.row import FORMAT, Row, from_entity
 
 T = TypeVar("T")
 TRIES = 8
-DEFAULT_SHARDS = 8
+DEFAULT_SHARDS = 16
 _PAGE = 500
 _RECORD_LIFETIME = 1.0  # seconds for which the queue's record is believed
 
@@ -35,7 +35,7 @@ class Record:
 
 
 class Rows:
-    """`shards`: of a new queue; None takes what is stored, or 8. `random` also makes the ids: give a SystemRandom."""
+    """`shards`: of a new queue; None takes what is stored, or 16. `random` also makes the ids: give a SystemRandom."""
 
     def __init__(self, store: Store, *, queue: str, clock: Clock, random: Random, shards: int | None) -> None:
         self.queue = queue

@@ -67,7 +67,7 @@ class Task:
     may run; None takes the queue's. `headers` travel with the task, the trace context among them.
     """
 
-    payload: bytes = b""
+    payload: bytes = field(default=b"", repr=False)
     content_type: str = BYTES
     name: str | None = None
     tag: str | None = None

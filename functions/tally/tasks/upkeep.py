@@ -24,11 +24,9 @@ async def alter(rows: Rows, name: str, new: Callable[[Row, int], Row | None]) ->
                 return tried
             await rows.commit(change([(row, wanted)]))
             return True
-        except Refused:
-            await rows.pause(attempt)
-        except Unavailable:
+        except (Refused, Unavailable) as error:
             tried = True
-            if attempt == TRIES:
+            if attempt == TRIES and isinstance(error, Unavailable):
                 raise
             await rows.pause(attempt)
     raise Unavailable(f"task {name} of {rows.queue} changed {TRIES} times while it was to be altered")
@@ -52,7 +50,7 @@ async def _purge_shard(rows: Rows, shard: int, start: int) -> int:
         found = await rows.scan(keys.due_range(rows.queue, shard, since=after), size)
         if not found:
             return total
-        old = [row for row in found if row.added_at < start]
+        old = [row for row in found if row.added_at <= start]
         try:
             if old:
                 await rows.commit(change([(row, done(row, now=start)) for row in old]))
