@@ -11,7 +11,7 @@ from types import FrameType
 import click
 
 from emulator import google
-from emulator.launch import stack
+from emulator.launch import FLAVOUR_VARIABLE, stack
 from emulator.process import StartError
 
 _flavour = click.option(
@@ -35,6 +35,7 @@ def up(flavour: google.Flavour) -> None:
     with contextlib.suppress(KeyboardInterrupt, _Terminated), stack(flavour, environ=os.environ) as started:
         for name, host in started.hosts.items():
             click.echo(f"export {name}={host}")
+        click.echo(f"export {FLAVOUR_VARIABLE}={flavour}")
         for process in started.processes:
             click.echo(f"# log of {process.program.name}: {process.log}", err=True)
         while True:
@@ -50,7 +51,7 @@ def up(flavour: google.Flavour) -> None:
 def execute(flavour: google.Flavour, command: tuple[str, ...]) -> None:
     """Run COMMAND with the emulators' host variables, stop them after it, and return its exit code."""
     with stack(flavour, environ=os.environ) as started:
-        child = subprocess.Popen(command, env={**os.environ, **started.hosts})
+        child = subprocess.Popen(command, env={**os.environ, **started.hosts, FLAVOUR_VARIABLE: flavour})
         try:
             code = child.wait()
         except KeyboardInterrupt:  # a terminal has sent it to the command too: let it end in its own way

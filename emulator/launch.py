@@ -11,6 +11,8 @@ from emulator.process import Process, Program
 
 LOG_DIR = Path(".tally/emulator")
 GOOGLES = frozenset({"PUBSUB_EMULATOR_HOST", "DATASTORE_EMULATOR_HOST"})
+# Tells a command that runs on given emulators which Datastore it has: the test suites want each.
+FLAVOUR_VARIABLE = "TALLY_EMULATOR_FLAVOUR"
 VARIABLES = GOOGLES | {"CLOUD_TASKS_EMULATOR_HOST"}
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from emulator import google
-from emulator.launch import GOOGLES, cloud_tasks, run, stack
+from emulator.launch import FLAVOUR_VARIABLE, GOOGLES, cloud_tasks, run, stack
 from tests import smoke
 
 Hosts = Callable[[google.Flavour], dict[str, str]]
@@ -59,6 +59,6 @@ def cloud_tasks_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def _given_datastore(flavour: google.Flavour) -> dict[str, str]:
     """Return the environment's Datastore emulator if it has this flavour."""
     host = os.environ.get("DATASTORE_EMULATOR_HOST")
-    if host and flavour == os.environ.get("TALLY_EMULATOR_FLAVOUR", google.DEFAULT):
+    if host and flavour == os.environ.get(FLAVOUR_VARIABLE, google.DEFAULT):
         return {"DATASTORE_EMULATOR_HOST": host}
     return {}

@@ -1,12 +1,14 @@
 """The generated clients of this process: made at first use, in the running event loop, one channel each.
 
-A client that crossed a fork answers nothing and says nothing, so a child process makes its own. The generated clients
-add the routing header that a named database needs; no emulator would notice its absence.
+gRPC does not survive a fork while it is in use: calls of the child hang without a word. So a child makes its own
+clients, and is refused where its parent's were open. The generated clients add the routing header that a named database
+needs; no emulator would notice its absence.
 """
 
 import os
 from collections.abc import Callable
 from typing import Any, Final
+from weakref import WeakSet
 
 import grpc.aio
 from google.auth.exceptions import GoogleAuthError
@@ -18,6 +20,7 @@ from google.pubsub_v1.services.subscriber import SubscriberAsyncClient
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcAsyncIOTransport
 
 from tally.config import Settings
+from tally.errors import ConfigError
 from tally.gcp.errors import translate
 from tally.limits import CHANNEL_BYTES
 
@@ -39,7 +42,7 @@ class Clients:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._made: dict[str, Any] = {}
-        self._process = os.getpid()
+        self._process = 0
 
     @property
     def datastore(self) -> Any:
@@ -57,21 +60,36 @@ class Clients:
         return self._client("subscriber", lambda: _make(SubscriberAsyncClient, SubscriberGrpcAsyncIOTransport, host))
 
     def _client(self, name: str, make: Callable[[], Any]) -> Any:
-        if self._process != os.getpid():
-            self._made, self._process = {}, os.getpid()
-        if name not in self._made:
+        if name not in self._made or self._process != os.getpid():
+            _refuse_after_fork()
             try:
                 self._made[name] = make()
             except GoogleAuthError as error:
                 raise translate(f"credentials of {name}", error) from error
+            self._process = os.getpid()
+            _in_use.add(self)
         return self._made[name]
 
     async def close(self) -> None:
-        """Close every channel that this process opened."""
+        """Close every channel; the next call opens anew."""
         made, self._made = self._made, {}
-        if self._process == os.getpid():
-            for client in made.values():
-                await client.transport.close()
+        for client in made.values():
+            await client.transport.close()
+        _in_use.discard(self)
+
+    def forked(self) -> bool:
+        return self._process != os.getpid()
+
+
+_in_use: WeakSet[Clients] = WeakSet()
+
+
+def _refuse_after_fork() -> None:
+    if any(clients.forked() for clients in _in_use):
+        raise ConfigError(
+            "this process was forked while its parent's connections to Google were open, which gRPC does not survive: "
+            "fork before the first call, close the backend first, or start a new process"
+        )
 
 
 def _make(client: Any, transport: Any, emulator_host: str) -> Any:
