@@ -3,6 +3,7 @@
 import asyncio
 import uuid
 from collections.abc import Awaitable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from tally import config, gcp
@@ -18,8 +19,9 @@ class Broken(Exception):
 
 
 def check(hosts: Mapping[str, str]) -> None:
-    """Raise Broken, naming the emulator and the step, unless both work."""
-    asyncio.run(_check(hosts))
+    """Raise Broken, naming the emulator and the step, unless both work. May be called where an event loop runs."""
+    with ThreadPoolExecutor(1) as other_thread:
+        other_thread.submit(asyncio.run, _check(hosts)).result()
 
 
 async def _check(hosts: Mapping[str, str]) -> None:
