@@ -6,7 +6,7 @@ VOTES ?= 100000
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: setup demo run test infra-tools deploy plan destroy scale lint clean
+.PHONY: setup demo run test infra-tools deploy plan destroy scale lint lint-all clean
 
 setup: $(VENV)/installed
 
@@ -48,6 +48,14 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The unit tests on every supported Python that is here.
+lint-all: lint
+	for version in 3.11 3.12 3.13; do \
+	  command -v python$$version >/dev/null || { echo "lint-all: no python$$version here"; continue; }; \
+	  $(MAKE) --no-print-directory setup VENV=.venv-$$version PYTHON=python$$version && \
+	  .venv-$$version/bin/python -m pytest -q tests/unit || exit 1; \
+	done
 
 clean:
 	rm -rf $(VENV) .venv-* .mypy_cache .pytest_cache .ruff_cache .hypothesis .tally build dist
