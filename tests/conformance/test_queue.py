@@ -1,0 +1,122 @@
+"""The pull queue on every store: whole lives of tasks, contention, large payloads, names, counts."""
+
+import asyncio
+
+import pytest
+
+from tally.clock import SystemClock
+from tally.errors import LeaseExpired, Refused
+from tally.ports import Entity, Insert, Store
+from tally.retry import RetryPolicy
+from tally.tasks.leasing import OLDEST
+from tally.tasks.queue import PullQueue
+from tally.tasks.task import Task
+
+
+@pytest.fixture
+def queue(store: Store) -> PullQueue:
+    return PullQueue(store, "q", clock=SystemClock())
+
+
+def another(store: Store) -> PullQueue:
+    return PullQueue(store, "q", clock=SystemClock())
+
+
+async def test_a_task_lives_from_add_to_complete(queue: PullQueue) -> None:
+    await queue.add(Task.json({"to": "é"}, name="a", tag="mail", headers={"x": "1"}))
+    (lease,) = await queue.lease(10, seconds=60)
+    assert (lease.task.value(), lease.task.tag, lease.task.headers) == ({"to": "é"}, "mail", {"x": "1"})
+    lease = await queue.extend(lease, 120)
+    stats = await queue.stats()
+    assert (stats.tasks, stats.in_flight, stats.executed_last_minute) == (1, 1, 0)
+    await queue.complete(lease)
+    stats = await queue.stats()
+    assert (stats.tasks, stats.in_flight, stats.executed_last_minute, stats.oldest_eta) == (0, 0, 1, None)
+    assert (await queue.add(Task(name="a"))).status == "tombstoned"
+
+
+async def test_many_tasks_of_many_sizes_come_back_whole(queue: PullQueue) -> None:
+    payloads = [bytes([n % 251]) * (20_000 if n % 50 == 0 else n) for n in range(700)]
+    payloads.append(b"\xff" * 900_000)
+    outcomes = await queue.add_many(Task(payload=payload) for payload in payloads)
+    assert {outcome.status for outcome in outcomes} == {"added"}
+    found: list[bytes] = []
+    while leases := await queue.lease(1_000):
+        found += [lease.task.payload for lease in leases]
+        assert set(await queue.complete_many(leases)) == {"done"}
+    assert sorted(found) == sorted(payloads)
+    assert (await queue.stats()).executed_last_minute == len(payloads)
+
+
+async def test_competing_lessees_share_the_tasks(store: Store, queue: PullQueue) -> None:
+    await queue.add_many(Task(name=f"n-{n}") for n in range(120))
+
+    async def work() -> list[str]:
+        names: list[str] = []
+        mine = another(store)
+        while leases := await mine.lease(7, wait=0.5):
+            assert set(await mine.complete_many(leases)) == {"done"}
+            names += [lease.name for lease in leases]
+        return names
+
+    done = [name for names in await asyncio.gather(*(work() for _ in range(3))) for name in names]
+    assert sorted(done) == sorted(f"n-{n}" for n in range(120))
+
+
+async def test_a_task_is_finished_by_the_holder_of_its_token_only(store: Store, queue: PullQueue) -> None:
+    await queue.add(Task(name="a"))
+    (zombie,) = await queue.lease(seconds=0.2)
+    (lease,) = await another(store).lease(wait=10)
+    with pytest.raises(LeaseExpired):
+        await queue.complete(zombie)
+    assert await queue.complete_many([zombie, lease]) == ["lost", "done"]
+
+
+async def test_failures_end_as_dead_letters_that_can_be_replayed(queue: PullQueue) -> None:
+    await queue.add(Task.text("x", name="a", retry=RetryPolicy(max_attempts=1)))
+    assert await queue.release((await queue.lease())[0], error="boom" * 1_000) == "dead"
+    (info,) = await queue.list("dead")
+    assert (info.name, (info.error or "")[:29]) == ("a", "given up after 1 attempts: bo")
+    assert await queue.replay("a")
+    (lease,) = await queue.lease()
+    assert lease.task.value() == "x"
+
+
+async def test_tags_and_the_oldest_tag(queue: PullQueue) -> None:
+    await queue.add(Task(name="first", tag="ä b"))
+    await asyncio.sleep(0.002)
+    await queue.add_many([Task(name="x-1", tag="x"), Task(name="second", tag="ä b"), Task(name="bare")])
+    assert {lease.name for lease in await queue.lease(10, tag=OLDEST)} == {"first", "second"}
+    assert [lease.name for lease in await queue.lease(10, tag="x")] == ["x-1"]
+    assert [lease.name for lease in await queue.lease(10)] == ["bare"]
+
+
+async def test_bulk_adds_meet_names_that_are_taken(queue: PullQueue) -> None:
+    await queue.add(Task(name="b"))
+    outcomes = await queue.add_many(Task(name=name) for name in "abc")
+    assert [outcome.status for outcome in outcomes] == ["added", "exists", "added"]
+
+
+async def test_a_commit_of_the_callers_holds_its_writes_and_the_tasks(store: Store, queue: PullQueue) -> None:
+    order = Insert(Entity(key=(("Order", "1"),), properties={"n": 1}))
+    await store.commit([order, *(await queue.prepare([Task(name="ship"), Task(payload=bytes(9_000))])).writes])
+    assert len(await queue.list()) == 2
+    with pytest.raises(Refused):
+        await store.commit([order, *(await queue.prepare([Task(name="again")])).writes])
+    assert await queue.peek("again") is None
+
+
+async def test_pause_purge_delete_and_peek(queue: PullQueue) -> None:
+    await queue.add_many(Task(name=f"n-{n}", payload=bytes(5_000)) for n in range(30))
+    await queue.pause()
+    assert await queue.lease(10) == []
+    assert (await queue.stats()).paused
+    await queue.resume()
+    assert len(await queue.lease(5)) == 5
+    assert await queue.delete("n-3")
+    info = await queue.peek("n-4")
+    assert info is not None
+    assert info.size == len(info.task.payload) == 5_000
+    assert await queue.purge() == 29
+    assert (await queue.stats()).tasks == 0
+    assert await queue.sweep() == 0

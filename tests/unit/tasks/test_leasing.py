@@ -1,0 +1,77 @@
+"""How much a lease reads, how little lessees meet, and that they share a queue without loss."""
+
+import asyncio
+
+import pytest
+
+from tally.tasks.leasing import OLDEST
+from tally.tasks.task import Task
+from tests.unit.tasks.pull import World, run
+
+SHARDS = 16
+
+
+@pytest.mark.parametrize("tasks", [0, 1, 5, 40, 300])
+@pytest.mark.parametrize("max_tasks", [1, 2, 7, 30, 200])
+def test_no_lease_reads_more_than_twice_the_rows_it_was_asked_for(tasks: int, max_tasks: int) -> None:
+    async def body(world: World) -> None:
+        queue = world.queue()
+        await queue.add_many(Task(name=f"n-{n}", tag=f"t-{n % 3}") for n in range(tasks))
+        for tag in (None, "t-1", OLDEST):
+            world.store.scanned.clear()
+            leases = await queue.lease(max_tasks, tag=tag)
+            heads = SHARDS if tag is OLDEST else 0
+            assert sum(world.store.scanned) <= 2 * max_tasks + heads
+            assert max(world.store.scanned, default=0) <= 2 * max_tasks
+            assert len(leases) <= max_tasks
+
+    run(body)
+
+
+def test_a_lone_lessee_gets_all_that_it_asks_for() -> None:
+    async def body(world: World) -> None:
+        queue = world.queue()
+        await queue.add_many(Task() for _ in range(300))
+        assert [len(await queue.lease(100)) for _ in range(4)] == [100, 100, 100, 0]
+
+    run(body)
+
+
+def test_four_lessees_take_at_least_three_times_what_one_takes() -> None:
+    def taken(workers: int) -> int:
+        async def body(world: World) -> int:
+            await world.queue().add_many(Task() for _ in range(700))
+            world.store.latency = 0.02
+            loop = asyncio.get_running_loop()
+            end = loop.time() + 0.6
+
+            async def work() -> int:
+                queue = world.queue()
+                count = 0
+                while loop.time() < end:
+                    count += len(await queue.lease(10))
+                return count
+
+            return sum(await asyncio.gather(*(work() for _ in range(workers))))
+
+        return run(body)
+
+    one, four = taken(1), taken(4)
+    assert four >= 3 * one > 0, f"one leased {one}, four leased {four}"
+
+
+def test_lessees_of_one_strictly_ordered_shard_go_on_one_after_the_other() -> None:
+    async def body(world: World) -> None:
+        await world.queue(shards=1).add_many(Task(name=f"{n:03d}") for n in range(100))
+        world.store.latency = 0.02
+        taken: list[str] = []
+
+        async def work() -> None:
+            queue = world.queue()
+            while leases := await queue.lease(10, wait=1):
+                taken.extend(lease.name for lease in leases)
+
+        await asyncio.gather(*(work() for _ in range(4)))
+        assert sorted(taken) == [f"{n:03d}" for n in range(100)]
+
+    run(body)
