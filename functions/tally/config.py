@@ -10,19 +10,18 @@ from pathlib import Path
 from typing import Literal, NamedTuple, cast
 
 from tally.errors import ConfigError
-from tally.limits import CACHED_RECORD_BYTES
 
 BackendName = Literal["cloud", "emulator", "embedded"]
 Durability = Literal["power-loss", "process-crash"]
 
 
 class Variable(NamedTuple):
-    """`where` a deployment sets it: on every part, on the functions, on one part, or nowhere (for local work)."""
+    """`where` a deployment sets it: on all parts, the functions, one, where tasks run, or nowhere (local work)."""
 
     name: str
     default: str
     meaning: str
-    where: Literal["everywhere", "functions", "public", "worker", "local"] = "everywhere"
+    where: Literal["everywhere", "functions", "public", "tasks", "local"] = "everywhere"
 
 
 VARIABLES = (
@@ -40,12 +39,6 @@ VARIABLES = (
         "public",
     ),
     Variable("TALLY_BALLOT_KEY", "1", "version of the ballot key that new polls take", "functions"),
-    Variable(
-        "TALLY_LEDGER_MEMORY_BYTES",
-        str(CACHED_RECORD_BYTES),
-        "ledger records that a worker keeps in memory, at 40 bytes a ballot or less",
-        "worker",
-    ),
     Variable("TALLY_STATE", ".tally", "folder of the embedded store and the local ballot keys", "local"),
     Variable(
         "TALLY_DURABILITY",
@@ -55,6 +48,11 @@ VARIABLES = (
     ),
     Variable("TALLY_URL", "http://127.0.0.1:8080", "address of the server that commands talk to", "local"),
     Variable("TALLY_TOKEN", "", "identity token that commands send to it", "local"),
+    Variable("TALLY_LOCATION", "us-central1", "region of the Cloud Tasks queues", "tasks"),
+    Variable("TALLY_PUSH_QUEUES", "", "queues, comma-separated, that push; workers pull from all others", "tasks"),
+    Variable("TALLY_TASK_MODULES", "", "modules, comma-separated, whose import registers the task functions", "tasks"),
+    Variable("TALLY_RUN_TASK_URL", "http://127.0.0.1:8080", "where the function `run_task` is served", "tasks"),
+    Variable("TALLY_TASKS_ACCOUNT", "", "service account in the tokens that Cloud Tasks sends to `run_task`", "tasks"),
     Variable("PUBSUB_EMULATOR_HOST", "", "host:port of a Pub/Sub emulator", "local"),
     Variable("DATASTORE_EMULATOR_HOST", "", "host:port of a Datastore emulator", "local"),
     Variable("CLOUD_TASKS_EMULATOR_HOST", "", "host:port of a Cloud Tasks emulator", "local"),
@@ -74,9 +72,13 @@ class Settings:
     dead_letter_subscription: str
     ballot_keys: Path
     ballot_key: str
-    ledger_memory_bytes: int
     state: Path
     durability: Durability
+    location: str
+    push_queues: tuple[str, ...]
+    task_modules: tuple[str, ...]
+    run_task_url: str
+    tasks_account: str
     pubsub_emulator: str
     datastore_emulator: str
     cloud_tasks_emulator: str
@@ -100,9 +102,13 @@ def load(environ: Mapping[str, str]) -> Settings:
         dead_letter_subscription=value["TALLY_DEAD_LETTER_SUBSCRIPTION"],
         ballot_keys=Path(value["TALLY_BALLOT_KEYS"]) if value["TALLY_BALLOT_KEYS"] else state / "ballot-keys",
         ballot_key=value["TALLY_BALLOT_KEY"],
-        ledger_memory_bytes=_bytes("TALLY_LEDGER_MEMORY_BYTES", value["TALLY_LEDGER_MEMORY_BYTES"]),
         state=state,
         durability=_durability(value["TALLY_DURABILITY"]),
+        location=value["TALLY_LOCATION"],
+        push_queues=_names(value["TALLY_PUSH_QUEUES"]),
+        task_modules=_names(value["TALLY_TASK_MODULES"]),
+        run_task_url=value["TALLY_RUN_TASK_URL"],
+        tasks_account=value["TALLY_TASKS_ACCOUNT"],
         pubsub_emulator=hosts["PUBSUB_EMULATOR_HOST"],
         datastore_emulator=hosts["DATASTORE_EMULATOR_HOST"],
         cloud_tasks_emulator=hosts["CLOUD_TASKS_EMULATOR_HOST"],
@@ -115,10 +121,8 @@ def _host(name: str, value: str) -> str:
     return value
 
 
-def _bytes(name: str, value: str) -> int:
-    if not re.fullmatch(r"[1-9][0-9]{0,14}", value):
-        raise ConfigError(f"{name}={value!r}: want a whole number of bytes above 0")
-    return int(value)
+def _names(value: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in value.split(",") if name.strip())
 
 
 def _durability(value: str) -> Durability:

@@ -92,6 +92,7 @@ DISPATCH_SECONDS_MIN = Limit(15, "seconds", "a task's dispatch deadline, at leas
 DISPATCH_SECONDS = Limit(1_800, "seconds", "a task's dispatch deadline")
 
 # Push queues
+PUSH_TASK_BYTES = Limit(900_000, "bytes", "the payload of a request in a push queue")
 TASK_NAMES_KEPT = Limit(1_000_000, "names", "names of tasks that are gone, kept taken by one queue's schedule")
 
 # Embedded

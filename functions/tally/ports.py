@@ -10,6 +10,8 @@ from datetime import datetime
 from enum import Enum
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
+from tally.retry import RetryPolicy
+
 # A path of (kind, name or id), root first: (("Shard", "p:3"), ("Segment", 17)). Ids are positive, names not empty.
 Key: TypeAlias = tuple[tuple[str, int | str], ...]
 Value: TypeAlias = None | bool | int | float | str | bytes | datetime | Sequence[str]
@@ -175,6 +177,71 @@ class Puller(Protocol):
 
     async def extend(self, ack_ids: Sequence[str], seconds: int) -> None:
         """Set the deadline of up to ACK_IDS deliveries to `seconds` from now; 0 gives them back at once."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpTask:
+    """A request to be sent by a push queue, at `at` (µs; None: now), again and again until it is answered with 2xx.
+
+    `id` names it in its queue (one of our making: hashed). `deadline`: seconds until an attempt counts as failed.
+    `audience` asks for an OIDC token with it; empty, there is none. `retry` overrides the queue's.
+    """
+
+    id: str
+    url: str
+    method: Literal["POST", "GET", "PUT", "HEAD", "DELETE", "PATCH"] = "POST"
+    headers: Mapping[str, str]
+    body: bytes = b""
+    at: int | None = None
+    deadline: float = 600.0
+    audience: str = ""
+    retry: RetryPolicy | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatchStats:
+    """A push queue's numbers; None where the service does not tell. `truncated`: `tasks` says "at least"."""
+
+    tasks: int
+    oldest_eta: int | None = None
+    executed_last_minute: int | None = None
+    in_flight: int | None = None
+    enforced_rate: float | None = None
+    paused: bool = False
+    truncated: bool = False
+
+
+class Dispatcher(Protocol):
+    """Push queues: send requests at their time. Queues exist already, or are made by the first use (embedded)."""
+
+    async def create(self, queue: str, task: HttpTask) -> None:
+        """Add a task. Raises Refused, status ALREADY_EXISTS: the id is in the queue, or was a while ago.
+
+        After an Unavailable it may be in; trying again by the same id is safe.
+        """
+        ...
+
+    async def delete(self, queue: str, task_id: str) -> bool:
+        """Remove a task; return False when there is none of that id."""
+        ...
+
+    async def purge(self, queue: str) -> None:
+        """Remove every task."""
+        ...
+
+    async def pause(self, queue: str) -> None: ...
+
+    async def resume(self, queue: str) -> None: ...
+
+    async def stats(self, queue: str) -> DispatchStats: ...
+
+
+class CallerVerifier(Protocol):
+    """Tells who calls, by the OIDC token that came along."""
+
+    async def verify(self, token: str, audience: str) -> str:
+        """Return the account's email address. Raises Forbidden when the token is not Google's or not for `audience`."""
         ...
 
 

@@ -3,8 +3,10 @@
 from tally.config import Settings
 from tally.errors import ConfigError
 from tally.gcp.backend import GoogleBackend
+from tally.gcp.caller import OidcVerifier
 from tally.gcp.clients import Clients
-from tally.ports import Backend
+from tally.gcp.cloud_tasks import CloudTasksDispatcher
+from tally.ports import Backend, CallerVerifier, Dispatcher
 
 
 async def open(settings: Settings) -> Backend:  # noqa: A001 - every backend is opened by this verb
@@ -20,3 +22,20 @@ async def open(settings: Settings) -> Backend:  # noqa: A001 - every backend is 
     if settings.backend not in ("cloud", "emulator"):
         raise ConfigError(f"TALLY_BACKEND={settings.backend!r} is not one of Google's: want cloud or emulator")
     return GoogleBackend(settings, Clients(settings))
+
+
+async def open_push(settings: Settings) -> tuple[Dispatcher, CallerVerifier]:
+    """Open Cloud Tasks, and what verifies its calls; on the emulator make the push queues of the settings.
+
+    Raises ConfigError where an emulator's settings would reach the real service, or no account is set in the cloud.
+    """
+    emulator = settings.cloud_tasks_emulator
+    if (settings.backend == "emulator") != bool(emulator):
+        raise ConfigError(f"TALLY_BACKEND={settings.backend} with CLOUD_TASKS_EMULATOR_HOST={emulator!r}")
+    account = settings.tasks_account or ("tasks@emulator.example" if emulator else "")
+    if not account:
+        raise ConfigError("TALLY_TASKS_ACCOUNT is not set: push tasks need the account that Cloud Tasks calls with")
+    dispatcher = CloudTasksDispatcher(Clients(settings), settings.project, settings.location, account)
+    if emulator:
+        await dispatcher.prepare(settings.push_queues)
+    return dispatcher, OidcVerifier(emulator)

@@ -14,6 +14,8 @@ import grpc.aio
 from google.auth.exceptions import GoogleAuthError
 from google.cloud.datastore_v1.services.datastore import DatastoreAsyncClient
 from google.cloud.datastore_v1.services.datastore.transports import DatastoreGrpcAsyncIOTransport
+from google.cloud.tasks_v2.services.cloud_tasks import CloudTasksAsyncClient
+from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpcAsyncIOTransport
 from google.pubsub_v1.services.publisher import PublisherAsyncClient
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOTransport
 from google.pubsub_v1.services.subscriber import SubscriberAsyncClient
@@ -58,6 +60,11 @@ class Clients:
     def subscriber(self) -> Any:
         host = self._settings.pubsub_emulator
         return self._client("subscriber", lambda: _make(SubscriberAsyncClient, SubscriberGrpcAsyncIOTransport, host))
+
+    @property
+    def tasks(self) -> Any:
+        host = self._settings.cloud_tasks_emulator
+        return self._client("tasks", lambda: _make(CloudTasksAsyncClient, CloudTasksGrpcAsyncIOTransport, host))
 
     def _client(self, name: str, make: Callable[[], Any]) -> Any:
         if name not in self._made or self._process != os.getpid():

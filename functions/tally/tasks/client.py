@@ -47,6 +47,7 @@ class Tasks:
         self._results = Results(self.runs, store, clock, self._codec_of)
         self._store = store
         self._carrier = carrier
+        self._clock = clock
         self._epochs = Stamps(clock)
         self._random = random
         self._at_once = at_once
@@ -57,7 +58,7 @@ class Tasks:
         Raises Unavailable when the queue or the store did not answer: the call may be in, and calling again by the
         same name is safe.
         """
-        now = self._epochs.next()
+        now = self._clock.now()
         run = self._new_run(request, now)
         stored, created = await self._open(run, request, now)
         if created or stored.state is State.QUEUED:
@@ -109,7 +110,7 @@ class Tasks:
             id=f"{self._random.getrandbits(128):032x}" if identity is None else digest(request.queue, identity),
             call=request.function.name,
             queue=request.queue,
-            epoch=now,
+            epoch=self._epochs.next(),
             due=now if self._at_once else request.task.due(now),
             keep=request.keep,
         )

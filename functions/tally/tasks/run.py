@@ -85,11 +85,12 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def expires(self) -> int | None:
-        """Return the instant (µs) from which the record counts as gone."""
+        """Return the instant (µs) from which the record counts as gone; not while a delivery may still come."""
         if self.keep is None:
             return None
         kept = round(max(self.keep, KEEP_MIN) * SECOND)
-        return (self.due + UNRUN if self.ended is None else self.ended) + kept
+        delivered = self.ended is not None and self.state is not State.CANCELLED
+        return kept + (self.ended or 0 if delivered else max(self.due, self.ended or 0) + UNRUN)
 
 
 class Claimed(msgspec.Struct, frozen=True):

@@ -1,7 +1,9 @@
 # An evening show: 100,000 votes a minute (1,700 a second) for some hours, one worker all month.
 public = true
 worker = {
-  memory_gib = 2
+  instances = 1
+  cpu       = 1
+  memory    = "1Gi"
 }
 public_size = {
   min_instances = 1

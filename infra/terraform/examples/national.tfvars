@@ -1,5 +1,4 @@
-# A national vote: 1,000,000 votes a minute (17,000 a second) for an hour, 60 million ballots in 64 partitions, behind a
-# load balancer that throttles each address. Before it: make the poll with its expected votes, and look at quotas.
+# A national vote: 1,000,000 votes a minute (17,000 a second), behind a load balancer that throttles each address.
 public         = true
 retention_days = 31
 load_balancer = {
@@ -7,9 +6,9 @@ load_balancer = {
   requests_per_minute = 120
 }
 worker = {
-  instances  = 2
-  cpu        = 2
-  memory_gib = 8
+  instances = 2
+  cpu       = 2
+  memory    = "4Gi"
 }
 public_size = {
   min_instances = 10

@@ -1,0 +1,245 @@
+"""Leases tasks from pull queues and brings them to the runner.
+
+    queue = PullQueue(store, "high", …)
+    await PullExecutor([Source(queue, weight=4)], runner, pool, clock=…, random=…).run(stop)
+
+A lease is extended for as long as its task runs, and finished by its token; the run itself is guarded by its record,
+so a lease that is lost meanwhile costs a second delivery, not a second run at once.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tally.clock import SECOND, Clock, from_datetime, to_datetime
+from tally.errors import BackendError, InvalidInput, LeaseExpired
+from tally.logs import event
+from tally.retry import UNLIMITED, RetryPolicy
+from tally.tasks.call import Delivery
+from tally.tasks.lease import Lease
+from tally.tasks.pace import Bounds, concurrency, poll, shares
+from tally.tasks.pool import WorkerPool
+from tally.tasks.queue import PullQueue
+from tally.tasks.runner import Runner
+from tally.tasks.task import JSON, Task
+
+LEASE_SECONDS = 60.0
+GRACE = 5.0  # seconds that running tasks have after a stop
+_LOOK = 5.0  # seconds between looks at the backlog
+_SICK = 5.0  # seconds that a delivery waits when the store could not be asked
+_OURS = RetryPolicy(max_attempts=UNLIMITED)  # the runner counts attempts, not the queue
+
+
+class PullCarrier:
+    """Takes calls into a pull queue."""
+
+    def __init__(self, queue: PullQueue) -> None:
+        self._queue = queue
+
+    async def carry(self, delivery: Delivery) -> None:
+        task = Task(
+            payload=delivery.payload,
+            content_type=JSON,
+            name=delivery.name,
+            tag=delivery.tag,
+            eta=to_datetime(delivery.due),
+            retry=_OURS,
+            headers=delivery.headers,
+        )
+        await self._queue.add(task)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A queue that a worker leases from, and its weight (1 to 100) among the others."""
+
+    queue: PullQueue
+    weight: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.weight <= 100:
+            raise InvalidInput(f"weight {self.weight} of queue {self.queue.name}: want 1 to 100")
+
+
+@dataclass(eq=False, slots=True)
+class _Held:
+    source: Source
+    lease: Lease
+    work: "asyncio.Task[None] | None" = field(default=None)
+
+
+class PullExecutor:
+    """Leases from its sources and runs what it leased, until told to stop. `strict`: the heaviest always first."""
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        runner: Runner,
+        pool: WorkerPool,
+        *,
+        clock: Clock,
+        bounds: Bounds | None = None,
+        strict: bool = False,
+    ) -> None:
+        if not sources:
+            raise InvalidInput("no queue to lease from")
+        self._sources = tuple(sources)
+        self._runner = runner
+        self._pool = pool
+        self._clock = clock
+        self._bounds = bounds or Bounds()
+        self._strict = strict
+        self._limit = self._bounds.at_least
+        self._held: set[_Held] = set()
+        self._ended = asyncio.Event()
+        self._turn = 0
+
+    @property
+    def running(self) -> int:
+        return len(self._held)
+
+    async def run(self, stop: asyncio.Event, *, until_empty: bool = False) -> int:
+        """Work until `stop`, or until the queues give nothing and nothing runs; return the exit code, 0.
+
+        After a stop: no new lease, GRACE seconds for what runs, then it is cancelled and its tasks given back.
+        """
+        self._pool.resize(self._limit)
+        event("executor-started", queues=[source.queue.name for source in self._sources], strict=self._strict)
+        helpers = [asyncio.create_task(self._extend()), asyncio.create_task(self._look())]
+        stopping = asyncio.create_task(stop.wait())
+        pause = self._bounds.poll_min
+        try:
+            while not stop.is_set():
+                found = await self._lease()
+                pause = poll(pause, found=found > 0, bounds=self._bounds)
+                if until_empty and not found and not self._held and not await self._backlog():
+                    break
+                if found and self._room():
+                    continue
+                self._ended.clear()
+                ended = asyncio.create_task(self._ended.wait())
+                timeout = None if not self._room() else pause
+                await asyncio.wait([stopping, ended], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+                ended.cancel()
+        finally:
+            stopping.cancel()
+            await self._finish()
+            for helper in helpers:
+                helper.cancel()
+        event("executor-stopped")
+        return 0
+
+    def _room(self) -> int:
+        return max(0, self._limit - len(self._held))
+
+    async def _lease(self) -> int:
+        """Lease what there is room for, and start it; return how many came."""
+        found = 0
+        self._turn += 1
+        weights = [source.weight for source in self._sources]
+        for place, share in shares(weights, self._room(), strict=self._strict, turn=self._turn):
+            wanted = min(share, self._room(), 1_000)
+            if wanted == 0:
+                continue
+            source = self._sources[place]
+            try:
+                leases = await source.queue.lease(wanted, seconds=LEASE_SECONDS)
+            except BackendError as error:
+                event("lease-failed", level=logging.WARNING, queue=source.queue.name, error=error)
+                continue
+            for lease in leases:
+                held = _Held(source, lease)
+                self._held.add(held)
+                held.work = asyncio.create_task(self._handle(held))
+            found += len(leases)
+        return found
+
+    async def _handle(self, held: _Held) -> None:
+        """Run one leased task, and complete it or give it back."""
+        queue = held.source.queue
+        try:
+            delay = 0.0
+            try:
+                again = await self._runner.run(_delivery(held.lease))
+                if again is None:
+                    await queue.complete(held.lease)
+                    return
+                delay = max(0, again.at - self._clock.now()) / SECOND
+            except BackendError as problem:
+                event("delivery-failed", level=logging.WARNING, queue=queue.name, error=problem)
+                delay = _SICK
+            except asyncio.CancelledError:
+                event("delivery-given-back", queue=queue.name, task=held.lease.name)
+            await queue.release(held.lease, delay=delay)
+        except LeaseExpired:
+            event("lease-lost", level=logging.WARNING, queue=queue.name, task=held.lease.name)
+        except BackendError as problem:
+            event("settle-failed", level=logging.WARNING, queue=queue.name, error=problem)
+        finally:
+            self._held.discard(held)
+            self._ended.set()
+
+    async def _extend(self) -> None:
+        """Keep the leases of what runs, each extended when a third of it has passed."""
+        while True:
+            await asyncio.sleep(LEASE_SECONDS / 3)
+            for source in self._sources:
+                held = [each for each in self._held if each.source is source]
+                for start in range(0, len(held), 100):
+                    await self._extend_some(source, held[start : start + 100])
+
+    async def _extend_some(self, source: Source, held: list[_Held]) -> None:
+        try:
+            leases = await source.queue.extend_many([each.lease for each in held], LEASE_SECONDS)
+        except BackendError as error:
+            event("extend-failed", level=logging.WARNING, queue=source.queue.name, error=error)
+            return
+        for each, lease in zip(held, leases, strict=True):
+            each.lease = lease or each.lease
+
+    async def _look(self) -> None:
+        """Set the concurrency by the backlog."""
+        while True:
+            await asyncio.sleep(_LOOK)
+            backlog = await self._backlog()
+            limit = concurrency(self._limit, backlog=backlog, running=len(self._held), bounds=self._bounds)
+            if limit != self._limit:
+                event("concurrency-set", limit=limit, backlog=backlog)
+                self._limit = limit
+                self._pool.resize(limit)
+                self._ended.set()
+
+    async def _backlog(self) -> int:
+        """Return about how many tasks wait in the queues whose first is due; 1 for a queue that cannot be asked."""
+        waiting = 0
+        for source in self._sources:
+            try:
+                stats = await source.queue.stats()
+            except BackendError:
+                waiting += 1
+                continue
+            if stats.oldest_eta is not None and stats.oldest_eta <= self._clock.now():
+                waiting += max(0, stats.tasks - stats.in_flight)
+        return waiting
+
+    async def _finish(self) -> None:
+        works = [held.work for held in self._held if held.work is not None]
+        if works:
+            _, late = await asyncio.wait(works, timeout=GRACE)
+            for work in late:
+                work.cancel()
+            if late:
+                await asyncio.wait(late, timeout=GRACE / 2)
+
+
+def _delivery(lease: Lease) -> Delivery:
+    task = lease.task
+    return Delivery(
+        queue=lease.queue,
+        id=lease.name,
+        payload=task.payload,
+        due=from_datetime(task.eta) if task.eta is not None else 0,
+        tag=task.tag,
+        headers=task.headers,
+    )

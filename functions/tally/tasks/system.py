@@ -1,0 +1,99 @@
+"""The task queues of one process, put together: which queue is pushed and which is pulled, who enqueues, who runs."""
+
+import os
+import socket
+from collections.abc import Mapping
+from random import Random
+
+from tally.clock import Clock
+from tally.errors import ConfigError
+from tally.ports import CallerVerifier, Dispatcher, Store
+from tally.tasks.call import Carrier
+from tally.tasks.client import Tasks
+from tally.tasks.deferred import Registry
+from tally.tasks.executor import PullCarrier, PullExecutor, Source
+from tally.tasks.pace import Bounds
+from tally.tasks.pool import WorkerPool
+from tally.tasks.push import PushQueue, Target
+from tally.tasks.queue import PullQueue
+from tally.tasks.receiver import PushReceiver
+from tally.tasks.runner import Runner
+
+PUSHED_AT_ONCE = 100  # calls that one process of `run_task` runs at a time
+
+
+class TaskSystem:
+    """`pushed` names the push queues, which need `dispatcher` and `target`; every other queue is a pull queue.
+
+    `shards` is for new pull queues: see `PullQueue`.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        store: Store,
+        *,
+        clock: Clock,
+        random: Random,
+        dispatcher: Dispatcher | None = None,
+        target: Target | None = None,
+        pushed: frozenset[str] = frozenset(),
+        worker: str = "",
+        shards: int | None = None,
+    ) -> None:
+        self.tasks = Tasks(registry, store, self.carrier, clock=clock, random=random)
+        self._registry = registry
+        self._store = store
+        self._clock = clock
+        self._random = random
+        self._dispatcher = dispatcher
+        self._target = target
+        self._pushed = pushed
+        self._worker = worker or f"{socket.gethostname()}:{os.getpid()}"
+        self._shards = shards
+        self._carriers: dict[str, Carrier] = {}
+
+    def carrier(self, queue: str) -> Carrier:
+        """Return what takes the calls of a queue."""
+        if queue not in self._carriers:
+            self._carriers[queue] = self.push(queue) if queue in self._pushed else PullCarrier(self.pull(queue))
+        return self._carriers[queue]
+
+    def pull(self, queue: str) -> PullQueue:
+        if queue in self._pushed:
+            raise ConfigError(f"queue {queue} is one of TALLY_PUSH_QUEUES: nothing can be leased from it")
+        return PullQueue(self._store, queue, clock=self._clock, random=self._random, shards=self._shards)
+
+    def push(self, queue: str) -> PushQueue:
+        if self._dispatcher is None or self._target is None or queue not in self._pushed:
+            raise ConfigError(f"queue {queue} is not one of TALLY_PUSH_QUEUES")
+        return PushQueue(queue, self._dispatcher, target=self._target, clock=self._clock, random=self._random)
+
+    def executor(self, weights: Mapping[str, int], *, bounds: Bounds, strict: bool = False) -> PullExecutor:
+        """Return what works on pull queues, by weight; call it on the event loop that it will run on."""
+        self._registry.check()
+        pool = WorkerPool(bounds.at_least)
+        sources = [Source(self.pull(queue), weight) for queue, weight in weights.items()]
+        return PullExecutor(sources, self._runner(pool), pool, clock=self._clock, bounds=bounds, strict=strict)
+
+    def receiver(self, verifier: CallerVerifier | None, callers: frozenset[str]) -> PushReceiver:
+        """Return what runs pushed calls; call it on the event loop that it will run on."""
+        self._registry.check()
+        return PushReceiver(
+            self._runner(WorkerPool(PUSHED_AT_ONCE)),
+            self.carrier,
+            verifier=verifier,
+            audience="" if self._target is None else self._target.audience,
+            callers=callers,
+        )
+
+    def _runner(self, pool: WorkerPool) -> Runner:
+        return Runner(
+            self._registry,
+            self.tasks.runs,
+            self._store,
+            pool,
+            clock=self._clock,
+            random=self._random,
+            worker=self._worker,
+        )

@@ -1,0 +1,257 @@
+"""The pull executor on the fake store, in virtual time."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+import pytest
+
+from tally.clock import SECOND
+from tally.errors import ConfigError, InvalidInput
+from tally.retry import RetryPolicy
+from tally.tasks.deferred import Registry
+from tally.tasks.executor import PullExecutor, Source
+from tally.tasks.pace import Bounds, concurrency, poll, shares
+from tally.tasks.run import State
+from tally.tasks.system import TaskSystem
+from tally.testing.clock import VirtualClock
+from tally.testing.loop import VirtualLoop
+from tally.testing.process import Process
+from tally.testing.store import FakeStore
+
+Go = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+class World:
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.store = FakeStore(clock=self.clock)
+        self.registry = Registry()
+        self.random = Random(1)
+        self.system = self.process("w1")
+        self.registry.connect(self.system.tasks)
+
+    def process(self, worker: str) -> TaskSystem:
+        return TaskSystem(self.registry, self.store, clock=self.clock, random=self.random, worker=worker, shards=1)
+
+    def executor(
+        self, weights: Mapping[str, int], worker: str = "w1", bounds: Bounds | None = None, strict: bool = False
+    ) -> PullExecutor:
+        return self.process(worker).executor(weights, bounds=bounds or Bounds(), strict=strict)
+
+    async def work(self, *queues: str) -> None:
+        await self.executor(dict.fromkeys(queues or ("default",), 1)).run(asyncio.Event(), until_empty=True)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def run(tally_loop: VirtualLoop) -> Go:
+    return tally_loop.run
+
+
+def test_a_call_goes_through_a_pull_queue_to_its_result(world: World, run: Go) -> None:
+    @world.registry.task("add", queue="sums")
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    async def main() -> None:
+        handles = [await add.call(number, 1) for number in range(20)]
+        await world.work("sums")
+        assert [await handle.result(1) for handle in handles] == list(range(1, 21))
+        assert (await world.system.pull("sums").stats()).tasks == 0
+
+    run(main())
+
+
+def test_a_failure_comes_again_by_the_functions_policy(world: World, run: Go) -> None:
+    starts: list[int] = []
+
+    @world.registry.task("bad", retry=RetryPolicy(max_attempts=3, min_backoff=60))
+    async def bad() -> None:
+        starts.append(world.clock.now() // SECOND)
+        raise ValueError
+
+    async def main() -> None:
+        handle = await bad.call()
+        stop = asyncio.Event()
+        working = asyncio.ensure_future(world.executor({"default": 1}).run(stop))
+        await asyncio.sleep(300)
+        stop.set()
+        await working
+        assert [b - a for a, b in pairwise(starts)] == pytest.approx([60, 120], abs=3)
+        assert (await handle.status()).state is State.FAILED
+        assert (await world.system.pull("default").stats()).dead == 0
+        assert [parked.call async for parked in world.system.tasks.parked()] == ["bad"]
+
+    run(main())
+
+
+def test_a_task_longer_than_its_lease_keeps_it(world: World, run: Go) -> None:
+    ran = 0
+
+    @world.registry.task("long", timeout=1_000)
+    async def long() -> None:
+        nonlocal ran
+        ran += 1
+        await asyncio.sleep(500)
+
+    async def main() -> None:
+        handle = await long.call()
+        stop = asyncio.Event()
+        working = [asyncio.ensure_future(world.executor({"default": 1}, worker).run(stop)) for worker in ("w1", "w2")]
+        await handle.result(600)
+        stop.set()
+        await asyncio.gather(*working)
+        assert ran == 1
+
+    run(main())
+
+
+def test_what_a_dead_worker_held_is_run_by_another(world: World, run: Go) -> None:
+    @world.registry.task("t")
+    async def t(number: int) -> int:
+        await asyncio.sleep(5)
+        return number
+
+    async def main() -> None:
+        handles = [await t.call(number) for number in range(8)]
+        dying = Process("w1")
+        dying.spawn(world.executor({"default": 1}, "w1").run(asyncio.Event()))
+        await asyncio.sleep(2)
+        dying.kill()
+        stop = asyncio.Event()
+        working = asyncio.ensure_future(world.executor({"default": 1}, "w2").run(stop))
+        assert [await handle.result(200) for handle in handles] == list(range(8))
+        stop.set()
+        await working
+
+    run(main())
+
+
+def test_stop_takes_no_more_finishes_what_is_short_and_gives_back_what_is_long(world: World, run: Go) -> None:
+    done: list[str] = []
+
+    @world.registry.task("t")
+    async def t(name: str, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        done.append(name)
+
+    async def main() -> None:
+        await t.call("short", 3)
+        long = await t.call("long", 300)
+        stop = asyncio.Event()
+        working = asyncio.ensure_future(world.executor({"default": 1}).run(stop))
+        await asyncio.sleep(1)
+        await t.later(delay=1).call("late", 1)
+        stop.set()
+        begin = asyncio.get_running_loop().time()
+        assert await working == 0
+        assert asyncio.get_running_loop().time() - begin <= 8
+        assert done == ["short"]
+        assert (await long.status()).state is State.WAITING
+        begin = asyncio.get_running_loop().time()
+        stop = asyncio.Event()
+        working = asyncio.ensure_future(world.executor({"default": 1}, "w2").run(stop))
+        await long.result(310)
+        stop.set()
+        await working
+        assert done == ["short", "late", "long"]
+
+    run(main())
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_priorities(world: World, run: Go, strict: bool) -> None:
+    order: list[str] = []
+
+    @world.registry.task("t")
+    async def t(queue: str) -> None:
+        order.append(queue)
+        await asyncio.sleep(1)
+
+    async def main() -> None:
+        for _ in range(50):
+            for queue in ("high", "low"):
+                await t.later(queue=queue).call(queue)
+        executor = world.executor({"low": 1, "high": 4}, bounds=Bounds(at_least=5, at_most=5), strict=strict)
+        await executor.run(asyncio.Event(), until_empty=True)
+        first = Counter(order[:50])
+        assert len(order) == 100
+        if strict:
+            assert first["high"] >= 45
+        else:
+            assert 35 <= first["high"] <= 45
+
+    run(main())
+
+
+def test_concurrency_follows_the_backlog_between_its_bounds(world: World, run: Go) -> None:
+    now = most = 0
+
+    @world.registry.task("t")
+    async def t() -> None:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        await asyncio.sleep(4)
+        now -= 1
+
+    async def main() -> None:
+        handles = [await t.call() for _ in range(200)]
+        stop = asyncio.Event()
+        working = asyncio.ensure_future(world.executor({"default": 1}, bounds=Bounds(at_least=2, at_most=16)).run(stop))
+        await asyncio.sleep(1)
+        assert now == 2
+        for handle in handles:
+            await handle.result(1_000)
+        assert most == 16
+        stop.set()
+        await working
+
+    run(main())
+
+
+def test_a_queue_is_pulled_or_pushed_and_not_both(world: World) -> None:
+    with pytest.raises(ConfigError, match="not one of"):
+        world.system.push("default")
+    pushed = TaskSystem(world.registry, world.store, clock=world.clock, random=world.random, pushed=frozenset({"p"}))
+    with pytest.raises(ConfigError, match="nothing can be leased"):
+        pushed.pull("p")
+
+
+def test_a_weight_past_its_limit_is_refused(world: World) -> None:
+    for weight in (0, 101):
+        with pytest.raises(InvalidInput, match="1 to 100"):
+            Source(world.system.pull("q"), weight)
+
+
+@pytest.mark.parametrize(
+    ("now", "backlog", "running", "then"),
+    [(4, 9, 4, 8), (64, 9, 64, 100), (4, 9, 3, 4), (16, 0, 2, 8), (4, 0, 0, 4), (16, 0, 8, 16)],
+)
+def test_the_next_concurrency(now: int, backlog: int, running: int, then: int) -> None:
+    assert concurrency(now, backlog=backlog, running=running, bounds=Bounds()) == then
+
+
+def test_the_poll_interval_doubles_to_its_bound_and_falls_back() -> None:
+    bounds = Bounds(poll_min=0.5, poll_max=3)
+    assert [poll(0.5, found=False, bounds=bounds), poll(2.0, found=False, bounds=bounds)] == [1.0, 3.0]
+    assert poll(3.0, found=True, bounds=bounds) == 0.5
+
+
+def test_small_room_goes_round_by_weight() -> None:
+    first = Counter(shares([1, 4], 1, strict=False, turn=turn)[0][0] for turn in range(50))
+    assert first == {1: 40, 0: 10}
+
+
+@pytest.mark.parametrize("bounds", [(0, 1), (5, 4), (1, 1_001)])
+def test_bounds_past_the_limits_are_refused(bounds: tuple[int, int]) -> None:
+    with pytest.raises(InvalidInput):
+        Bounds(at_least=bounds[0], at_most=bounds[1])

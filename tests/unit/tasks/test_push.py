@@ -1,0 +1,472 @@
+"""Push queues: what is sent to the service, and what `run_task` does with what the service sends."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any
+
+import pytest
+
+from tally.clock import SECOND, to_datetime
+from tally.errors import Forbidden, InvalidInput, TaskFailed, TooLarge, Unavailable
+from tally.ports import HttpTask
+from tally.retry import RetryPolicy
+from tally.tasks.deferred import Registry
+from tally.tasks.push import DELIVERY_HEADER, PushQueue, Target
+from tally.tasks.receiver import PushReceiver
+from tally.tasks.run import State
+from tally.tasks.system import TaskSystem
+from tally.tasks.task import Task
+from tally.testing.clock import VirtualClock
+from tally.testing.dispatcher import FakeDispatcher
+from tally.testing.loop import VirtualLoop
+from tally.testing.store import FakeStore
+
+Go = Callable[[Coroutine[Any, Any, Any]], Any]
+DAY = 86_400
+ACCOUNT = "tasks@p.iam.gserviceaccount.com"
+TARGET = Target(url="https://run.example/base", audience="https://run.example")
+
+
+class Verifier:
+    """Tokens are "account audience"."""
+
+    async def verify(self, token: str, audience: str) -> str:
+        account, _, aud = token.partition("|")
+        if aud != audience:
+            raise Forbidden("wrong audience")
+        return account
+
+
+class World:
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.store = FakeStore(clock=self.clock)
+        self.dispatcher = FakeDispatcher(self.clock)
+        self.registry = Registry()
+        self.sent: list[tuple[int, HttpTask]] = []
+        self.system = TaskSystem(
+            self.registry,
+            self.store,
+            clock=self.clock,
+            random=Random(1),
+            dispatcher=self.dispatcher,
+            target=TARGET,
+            pushed=frozenset({"push"}),
+            worker="w",
+        )
+        self.registry.connect(self.system.tasks)
+        self.queue: PushQueue = self.system.push("push")
+
+    def receiver(self, *callers: str) -> PushReceiver:
+        return self.system.receiver(Verifier() if callers else None, frozenset(callers))
+
+    async def deliver(self, receiver: PushReceiver, task: HttpTask) -> None:
+        headers = {**task.headers, "authorization": f"Bearer {ACCOUNT}|{task.audience}"}
+        await receiver.receive("push", headers, task.body)
+
+    async def work(self) -> None:
+        """Be Cloud Tasks until nothing is left: send at the time, again a second after a failure."""
+        receiver = self.receiver(ACCOUNT)
+        failures = 0
+        while (due := self.dispatcher.next()) is not None:
+            queue, task = due
+            await asyncio.sleep(max(0, (task.at or 0) - self.clock.now()) / SECOND)
+            self.sent.append((self.clock.now(), task))
+            try:
+                await self.deliver(receiver, task)
+            except Unavailable:
+                failures += 1
+                assert failures < 100
+                await asyncio.sleep(1)
+                continue
+            self.dispatcher.take(queue, task.id)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def run(tally_loop: VirtualLoop) -> Go:
+    return tally_loop.run
+
+
+def test_a_call_is_pushed_to_run_task_with_a_token_for_its_service(world: World, run: Go) -> None:
+    @world.registry.task("add", queue="push", timeout=20)
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    async def main() -> None:
+        handle = await add.call(2, 3)
+        [((queue, task_id), task)] = world.dispatcher.tasks.items()
+        assert (queue, task.url, task.audience) == (
+            "push",
+            "https://run.example/base/v1/run/push",
+            "https://run.example",
+        )
+        assert (task.deadline, len(task_id)) == (25.0, 32)
+        await world.work()
+        assert await handle.result(1) == 5
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    ["", "Basic x", "Bearer ", f"Bearer {ACCOUNT}|https://run.example?x=1", "Bearer other@p|https://run.example"],
+)
+def test_run_task_refuses_any_caller_but_its_own(world: World, run: Go, authorization: str) -> None:
+    ran = 0
+
+    @world.registry.task("t", queue="push")
+    async def t() -> None:
+        nonlocal ran
+        ran += 1
+
+    async def main() -> None:
+        await t.call()
+        task = next(iter(world.dispatcher.tasks.values()))
+        headers = {**task.headers, "authorization": authorization, "x-cloudtasks-taskname": "spoofed"}
+        with pytest.raises(Forbidden):
+            await world.receiver(ACCOUNT).receive("push", headers, task.body)
+        assert ran == 0
+
+    run(main())
+
+
+def test_a_retry_is_a_task_of_its_own_and_the_queue_sees_only_successes(world: World, run: Go) -> None:
+    @world.registry.task("bad", queue="push", retry=RetryPolicy(max_attempts=4, min_backoff=10, max_doublings=1))
+    async def bad() -> None:
+        raise ValueError("no")
+
+    async def main() -> None:
+        handle = await bad.call()
+        await world.work()
+        begin = world.sent[0][0]
+        assert [(at - begin) // SECOND for at, _ in world.sent] == [0, 10, 30, 70]
+        assert len({task.id for _, task in world.sent}) == 4
+        assert (await handle.status()).state is State.FAILED
+        assert [parked.reason async for parked in world.system.tasks.parked()] == ["exhausted"]
+
+    run(main())
+
+
+@pytest.mark.parametrize("days", [0.5, 29.9, 30.1, 100, 400])
+def test_any_time_ahead_is_reached_under_one_handle(world: World, run: Go, days: float) -> None:
+    ran: list[int] = []
+
+    @world.registry.task("t", queue="push")
+    async def t() -> None:
+        ran.append(world.clock.now())
+
+    async def main() -> None:
+        begin = world.clock.now()
+        handle = await t.later(delay=timedelta(days=days)).call()
+        assert (await handle.status()).state is State.QUEUED
+        await world.work()
+        assert [at - begin for at in ran] == [round(days * DAY * SECOND)]
+        assert (await handle.status()).attempt == 1
+        assert len(world.sent) == days // 29 + 1
+
+    run(main())
+
+
+def test_a_call_on_its_way_through_hops_can_be_cancelled(world: World, run: Go) -> None:
+    ran = 0
+
+    @world.registry.task("t", queue="push")
+    async def t() -> None:
+        nonlocal ran
+        ran += 1
+
+    async def main() -> None:
+        handle = await t.later(delay=timedelta(days=100)).call()
+        working = asyncio.ensure_future(world.work())
+        await asyncio.sleep(40 * DAY)
+        assert await handle.cancel()
+        await working
+        assert ran == 0
+        assert not world.dispatcher.tasks
+
+    run(main())
+
+
+def test_large_arguments_travel_beside_the_task(world: World, run: Go) -> None:
+    @world.registry.task("size", queue="push")
+    async def size(text: str) -> int:
+        return len(text)
+
+    async def main() -> None:
+        handle = await size.call("x" * 7_900_000)
+        [task] = world.dispatcher.tasks.values()
+        assert len(task.body) < 1_000
+        await world.work()
+        assert await handle.result(1) == 7_900_000
+
+    run(main())
+
+
+def test_a_handler_slower_than_its_deadline_does_not_run_twice(world: World, run: Go) -> None:
+    ran = 0
+
+    @world.registry.task("slow", queue="push", timeout=4_000)
+    async def slow() -> str:
+        nonlocal ran
+        ran += 1
+        await asyncio.sleep(3_000)
+        return "done"
+
+    async def main() -> None:
+        handle = await slow.call()
+        receiver = world.receiver(ACCOUNT)
+        _, task = world.dispatcher.next() or pytest.fail("no task")
+        first = asyncio.ensure_future(world.deliver(receiver, task))
+        await asyncio.sleep(1_800)
+        await world.work()
+        await first
+        assert await handle.result(1) == "done"
+        assert ran == 1
+
+    run(main())
+
+
+def test_a_run_whose_process_died_is_rescued_by_the_next_delivery(world: World, run: Go) -> None:
+    from tally.testing.process import Process
+
+    @world.registry.task("t", queue="push")
+    async def t() -> str:
+        await asyncio.sleep(30)
+        return "done"
+
+    async def main() -> None:
+        handle = await t.call()
+        _, task = world.dispatcher.next() or pytest.fail("no task")
+        process = Process("instance")
+        process.spawn(world.deliver(world.receiver(ACCOUNT), task))
+        await asyncio.sleep(10)
+        process.kill()
+        await world.work()
+        assert await handle.result(1) == "done"
+        assert [attempt.outcome for attempt in (await handle.status()).attempts] == ["lost", "done"]
+
+    run(main())
+
+
+def test_a_process_that_dies_before_it_sends_the_retry_loses_nothing(world: World, run: Go) -> None:
+    """Between the record of the failed attempt and the next task the queue is out; the same delivery comes again."""
+
+    @world.registry.task("t", queue="push", retry=RetryPolicy(max_attempts=3, min_backoff=5))
+    async def t() -> None:
+        raise ValueError
+
+    async def main() -> None:
+        handle = await t.call()
+        world.dispatcher.refuse = 6
+        await world.work()
+        assert (await handle.status()).attempt == 3
+        assert (await handle.status()).state is State.FAILED
+
+    run(main())
+
+
+def test_a_late_copy_of_an_earlier_delivery_starts_nothing(world: World, run: Go) -> None:
+    ran = 0
+
+    @world.registry.task("t", queue="push", retry=RetryPolicy(max_attempts=2, min_backoff=100))
+    async def t() -> None:
+        nonlocal ran
+        ran += 1
+        raise ValueError
+
+    async def main() -> None:
+        await t.call()
+        _, task = world.dispatcher.next() or pytest.fail("no task")
+        receiver = world.receiver(ACCOUNT)
+        for _ in range(5):
+            await world.deliver(receiver, task)
+        assert ran == 1
+        world.dispatcher.take("push", task.id)
+        assert len(world.dispatcher.tasks) == 1
+        await world.work()
+        assert ran == 2
+
+    run(main())
+
+
+@pytest.mark.parametrize(("lost", "refused"), [(1, 0), (0, 1), (3, 0), (1, 1)])
+def test_an_enqueue_with_an_unknown_outcome_is_one_task(world: World, run: Go, lost: int, refused: int) -> None:
+    @world.registry.task("t", queue="push")
+    async def t() -> None: ...
+
+    async def main() -> None:
+        world.dispatcher.lose_replies, world.dispatcher.refuse = lost, refused
+        await t.call()
+        assert len(world.dispatcher.tasks) == 1
+        world.dispatcher.lose_replies, world.dispatcher.refuse = lost, refused
+        outcome = await world.queue.add(Task(payload=b"x"), url="https://a.example/")
+        assert outcome.status == "added"
+        assert len(world.dispatcher.tasks) == 2
+
+    run(main())
+
+
+def test_run_task_takes_calls_that_another_program_created(world: World, run: Go) -> None:
+    @world.registry.task("add", queue="push")
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    async def main() -> None:
+        body = b'{"v":1,"call":"add","id":"from-go","arguments":{"a":1,"b":2}}'
+        receiver = world.receiver()
+        await receiver.receive("push", {"x-cloudtasks-taskname": "t-1"}, body)
+        assert await world.system.tasks.handle("from-go").result(1) == 3
+        with pytest.raises(InvalidInput):
+            await receiver.receive("push", {}, body)
+        with pytest.raises(InvalidInput):
+            await receiver.receive("push", {DELIVERY_HEADER: "{"}, body)
+
+    run(main())
+
+
+# Requests to URLs of the user's own
+
+
+def test_a_request_is_sent_as_it_was_given(world: World, run: Go) -> None:
+    async def main() -> None:
+        task = Task(
+            payload=b"a=1",
+            content_type="application/x-www-form-urlencoded",
+            headers={"x-shop": "7"},
+            delay=60,
+            dispatch_deadline=100,
+            retry=RetryPolicy(max_attempts=2),
+        )
+        await world.queue.add(task, url="https://shop.example/work?x=1", method="PUT", audience="https://shop.example")
+        [sent] = world.dispatcher.tasks.values()
+        assert (sent.url, sent.method, sent.body) == ("https://shop.example/work?x=1", "PUT", b"a=1")
+        assert sent.headers == {"content-type": "application/x-www-form-urlencoded", "x-shop": "7"}
+        assert sent.at == world.clock.now() + 60 * SECOND
+        assert (sent.deadline, sent.audience, sent.retry) == (
+            105.0,
+            "https://shop.example",
+            RetryPolicy(max_attempts=2),
+        )
+
+    run(main())
+
+
+def test_names_are_hashed_and_taken_for_a_while(world: World, run: Go) -> None:
+    async def main() -> None:
+        named = Task(name="20260101-000001")
+        assert (await world.queue.add(named, url="https://a.example/")).status == "added"
+        assert (await world.queue.add(named, url="https://a.example/")).status == "exists"
+        [(_, task_id)] = world.dispatcher.tasks
+        assert "2026" not in task_id
+        assert await world.queue.delete("20260101-000001")
+        assert (await world.queue.add(named, url="https://a.example/")).status == "exists"
+        assert not await world.queue.delete("20260101-000001")
+
+    run(main())
+
+
+def test_add_many_gives_one_outcome_a_task_in_order(world: World, run: Go) -> None:
+    async def main() -> None:
+        tasks = [Task(name="a"), Task(name="a"), Task(payload=b"x" * 900_001), *(Task() for _ in range(147))]
+        outcomes = await world.queue.add_many(tasks, url="https://a.example/")
+        assert [outcome.status for outcome in outcomes[:3]] == ["added", "exists", "invalid"]
+        assert {outcome.status for outcome in outcomes[3:]} == {"added"}
+        assert len(world.dispatcher.tasks) == 148
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("task", "url", "error"),
+    [
+        (Task(payload=b"x" * 900_001), "https://a.example/", TooLarge),
+        (Task(delay=timedelta(days=29, seconds=1)), "https://a.example/", InvalidInput),
+        (Task(), "ftp://a.example/", InvalidInput),
+        (Task(), "/relative", InvalidInput),
+    ],
+)
+def test_what_the_service_would_refuse_is_refused_at_once(
+    world: World, run: Go, task: Task, url: str, error: type[Exception]
+) -> None:
+    async def main() -> None:
+        with pytest.raises(error):
+            await world.queue.add(task, url=url)
+        assert not world.dispatcher.tasks
+
+    run(main())
+
+
+def test_a_payload_at_the_limit_is_taken(world: World, run: Go) -> None:
+    async def main() -> None:
+        for size in (0, 99_000, 101_000, 900_000):
+            await world.queue.add(Task(payload=b"x" * size), url="https://a.example/")
+        assert len(world.dispatcher.tasks) == 4
+
+    run(main())
+
+
+@pytest.mark.parametrize("eta", [datetime(2026, 1, 1), "2026-01-01T00:00:00Z", 1_700_000_000, 1.5])  # noqa: DTZ001 (naive is the point)
+def test_only_aware_datetimes_are_times(world: World, run: Go, eta: Any) -> None:
+    @world.registry.task("t", queue="push")
+    async def t() -> None: ...
+
+    async def main() -> None:
+        with pytest.raises(InvalidInput, match="eta"):
+            await t.later(eta=eta).call()
+
+    run(main())
+
+
+def test_an_aware_time_of_any_zone_is_the_instant_that_it_says(world: World, run: Go) -> None:
+    from datetime import timezone
+
+    @world.registry.task("t", queue="push")
+    async def t() -> None: ...
+
+    async def main() -> None:
+        instant = world.clock.now() + 3_600 * SECOND
+        for zone in (UTC, timezone(timedelta(hours=9)), timezone(timedelta(hours=-3, minutes=-30))):
+            await t.later(eta=to_datetime(instant).astimezone(zone)).call()
+        assert {task.at for task in world.dispatcher.tasks.values()} == {instant}
+
+    run(main())
+
+
+def test_purge_pause_resume_and_stats_reach_the_service(world: World, run: Go) -> None:
+    async def main() -> None:
+        await world.queue.add(Task(), url="https://a.example/")
+        assert (await world.queue.stats()).tasks == 1
+        await world.queue.pause()
+        assert (await world.queue.stats()).paused
+        await world.queue.resume()
+        await world.queue.purge()
+        assert (await world.queue.stats()).tasks == 0
+
+    run(main())
+
+
+@pytest.mark.parametrize("url", ["run.example", "https://run.example/?a=1", "https://run.example/#x", ""])
+def test_a_target_is_a_url_without_query(url: str) -> None:
+    with pytest.raises(InvalidInput):
+        Target(url=url)
+
+
+def test_a_failed_run_says_so_to_its_handle(world: World, run: Go) -> None:
+    @world.registry.task("bad", queue="push", retry=RetryPolicy(max_attempts=1))
+    def bad() -> None:
+        raise OSError("disk")
+
+    async def main() -> None:
+        handle = await bad.call()
+        await world.work()
+        with pytest.raises(TaskFailed, match="disk"):
+            await handle.result(1)
+
+    run(main())
