@@ -9,7 +9,7 @@ import pytest
 
 from emulator import google
 from emulator.launch import FLAVOUR_VARIABLE, GOOGLES, cloud_tasks, run, stack
-from tests import smoke
+from tests import indexes, smoke
 
 Hosts = Callable[[google.Flavour], dict[str, str]]
 
@@ -17,6 +17,12 @@ Hosts = Callable[[google.Flavour], dict[str, str]]
 NO_CREDENTIALS = "/nonexistent/tests-never-reach-the-cloud.json"
 if not os.environ.get("TALLY_TEST_CLOUD"):
     os.environ["GOOGLE_APPLICATION_CREDENTIALS"] = NO_CREDENTIALS
+
+
+@pytest.fixture(scope="session", autouse=True)
+def queries_have_their_indexes() -> Iterator[None]:
+    with indexes.watched():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,10 @@
 locals {
-  # Composite indexes that queries need; kind → properties, "-x" descending. The code's table must say the same.
+  # Composite indexes, "-x" descending, as tally/tasks/keys.py declares them; a name of one's own is the map's key.
   indexes = {}
-  # Properties whose instant deletes the entity, within about a day; kept unindexed by the code.
-  ttl_fields = {}
+  # Kind → the property whose instant deletes the entity, within about a day; the code keeps it unindexed.
+  ttl_fields = {
+    Task = "expire_at"
+  }
 
   database_condition = {
     title      = "only-${google_firestore_database.this.name}"
