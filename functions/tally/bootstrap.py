@@ -8,12 +8,15 @@ from functools import partial
 from importlib import import_module
 from random import Random, SystemRandom
 from typing import cast
+from uuid import UUID
 
-from tally import config, logs
+from tally import config, environment, logs
 from tally.clock import Clock, Stamps, SystemClock
 from tally.config import Settings
 from tally.errors import ConfigError
+from tally.finding import Finding
 from tally.ports import Backend
+from tally.votes import checkup as checkups
 from tally.votes import keyring
 from tally.votes.definitions import Definitions
 from tally.votes.intake import Intake
@@ -115,6 +118,28 @@ def letterbox(settings: Settings, backend: Backend) -> Letterbox:
     """Compose what reads, replays and drops dead letters."""
     puller = backend.puller(settings.dead_letter_subscription)
     return Letterbox(puller, backend.publisher, settings.topic)
+
+
+async def checkup(environ: Mapping[str, str], world: World, *, read_only: bool) -> list[Finding]:
+    """Look at everything that a set-up needs, and return what was found; what cannot be reached ends the round."""
+    findings = environment.examine(environ)
+    if any(finding.level == "wrong" for finding in findings):
+        return findings
+    settings = config.load(environ)
+    cloud = settings.backend == "cloud"
+    findings.append(checkups.ballot_keys(settings.ballot_keys, settings.ballot_key, made_here=not cloud))
+    package = import_module("tally.embedded.checkup" if settings.backend == "embedded" else "tally.gcp.checkup")
+    findings += await package.examine(settings)
+    if any(finding.level == "wrong" for finding in findings) or not package.has_store(settings):
+        return findings
+    backend = await open_backend(settings)
+    try:
+        if not read_only:
+            findings.append(await checkups.guard_probe(backend.store, UUID(bytes=world.token())))
+        findings.append(await checkups.clock(backend.store, world.clock))
+    finally:
+        await backend.close()
+    return findings
 
 
 def start(environ: Mapping[str, str]) -> None:

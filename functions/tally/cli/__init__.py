@@ -5,6 +5,7 @@ import click
 from tally import __version__
 from tally.cli.console import Group
 from tally.cli.dead_letters import dead_letters
+from tally.cli.doctor import doctor
 from tally.cli.poll import poll
 from tally.cli.results import results
 from tally.cli.serve import serve
@@ -22,6 +23,7 @@ def main() -> None:
 
 
 main.add_command(dead_letters)
+main.add_command(doctor)
 main.add_command(poll)
 main.add_command(results)
 main.add_command(serve)

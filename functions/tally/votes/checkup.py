@@ -1,0 +1,67 @@
+"""What `tally doctor` finds out about the ballot keys and, through the port, about the store."""
+
+import stat
+from pathlib import Path
+from uuid import UUID
+
+from tally.clock import SECOND, Clock
+from tally.errors import BackendError, ConfigError, UnsafeStore
+from tally.finding import Finding, note, ok, wrong
+from tally.ports import Store
+from tally.votes import guard, keyring, keys
+from tally.votes.poll import CLOCK_BOUND
+
+CLOCK_NOTE = 2 * SECOND
+_OTHER_STORE = "export TALLY_DATABASE=NAME  # of a database in Datastore mode, or another emulator"
+_SET_CLOCK = "sudo timedatectl set-ntp true"
+
+
+def ballot_keys(folder: Path, version: str, *, made_here: bool) -> Finding:
+    """Look whether the key of new polls is there and private. `made_here`: local work makes a missing one."""
+    try:
+        found = version in keyring.load(folder)
+    except ConfigError as error:
+        return wrong("ballot-keys", error.message, f"ls -l {folder}  # put the right file back: never make another key")
+    except OSError as error:
+        return wrong("ballot-keys", f"{folder}: {error.strerror}", f"ls -ld {folder}")
+    if not found and made_here:
+        return ok("ballot-keys", f"{folder} has no key {version!r} yet: `tally serve` makes it")
+    if not found:
+        says = f"{folder} has no key of version {version!r}, which new polls take (TALLY_BALLOT_KEY)"
+        return wrong("ballot-keys", says, "make deploy  # the functions mount the keys of Secret Manager")
+    open_to_all = (folder / version).stat().st_mode & (stat.S_IRGRP | stat.S_IROTH)
+    if made_here and open_to_all:
+        return note("ballot-keys", f"{folder / version} can be read by others", f"chmod -R go= {folder}")
+    return ok("ballot-keys", f"key {version!r} is there")
+
+
+async def guard_probe(store: Store, name: UUID) -> Finding:
+    """Try the commits that a worker makes, on entities of its own, deleted after."""
+    try:
+        await guard.probe(store, name)
+    except UnsafeStore as error:
+        return wrong("guard", f"no worker may run on this store: {error.message}", _OTHER_STORE)
+    except BackendError as error:
+        return wrong("guard", f"the probe could not be made: {error.message}", "tally doctor  # once the store answers")
+    return ok("guard", "the store refuses a stale commit")
+
+
+async def clock(store: Store, own: Clock) -> Finding:
+    """Compare our clock with the store's, where that tells its time."""
+    before = own.now()
+    try:
+        read_time = (await store.get([keys.poll("doctor")])).read_time
+    except BackendError as error:
+        return wrong("clock", f"the store did not answer: {error.message}", "tally doctor  # once the store answers")
+    after = own.now()
+    if read_time is None:
+        return ok("clock", "the store tells no time to compare with")
+    return compare_clocks(max(before - read_time, read_time - after, 0))
+
+
+def compare_clocks(skew: int) -> Finding:
+    """Judge how far, in µs, our clock is from another."""
+    says = f"this clock is {skew / SECOND:.1f} s from the store's"
+    if skew > CLOCK_BOUND:
+        return wrong("clock", f"{says}: beyond {CLOCK_BOUND // SECOND} s votes are answered with 503", _SET_CLOCK)
+    return note("clock", says, _SET_CLOCK) if skew > CLOCK_NOTE else ok("clock", says)

@@ -1,0 +1,83 @@
+from collections.abc import Sequence
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from tally.clock import SECOND
+from tally.errors import Unavailable
+from tally.ports import Committed, Key, Lookup, OnConflict, Update, Write
+from tally.testing.clock import VirtualClock
+from tally.testing.store import FakeStore
+from tally.votes import checkup
+
+NAME = UUID(int=7)
+
+
+class Careless(FakeStore):
+    """Takes stale updates, as a store does that ignores the strategy."""
+
+    async def commit(self, writes: Sequence[Write]) -> Committed:
+        careless = [
+            Update(entity=w.entity, base_version=w.base_version, on_conflict=OnConflict.KEEP_STORED)
+            if isinstance(w, Update)
+            else w
+            for w in writes
+        ]
+        return await super().commit(careless)
+
+
+class Down(FakeStore):
+    async def get(self, keys: Sequence[Key]) -> Lookup:
+        raise Unavailable("down", status="UNAVAILABLE")
+
+    async def commit(self, writes: Sequence[Write]) -> Committed:
+        raise Unavailable("down", status="UNAVAILABLE")
+
+
+@pytest.mark.parametrize(
+    ("store", "level", "says"),
+    [
+        (FakeStore(), "ok", "refuses a stale commit"),
+        (Careless(flavour="firestore"), "wrong", "no worker may run"),
+        (Down(), "wrong", "could not be made: down"),
+    ],
+    ids=["good", "careless", "down"],
+)
+async def test_the_guard_probe_tells_a_store_that_can_be_trusted(store: FakeStore, level: str, says: str) -> None:
+    finding = await checkup.guard_probe(store, NAME)
+    assert (finding.level, bool(finding.mend)) == (level, level != "ok")
+    assert says in finding.says
+    assert not store.entities, "the probe leaves nothing behind"
+
+
+@pytest.mark.parametrize(
+    ("skew", "level"), [(0, "ok"), (2, "ok"), (-2, "ok"), (3, "note"), (20, "note"), (21, "wrong"), (-300, "wrong")]
+)
+async def test_a_clock_is_compared_with_the_store_s(skew: int, level: str) -> None:
+    theirs = VirtualClock()
+    own = VirtualClock(skew=skew * SECOND)
+    finding = await checkup.clock(FakeStore(clock=theirs), own)
+    assert finding.level == level
+    assert f"{abs(skew)}.0 s" in finding.says
+
+
+async def test_a_store_without_a_clock_or_an_answer_is_told_apart() -> None:
+    assert (await checkup.clock(FakeStore(), VirtualClock())).level == "ok"
+    assert (await checkup.clock(Down(), VirtualClock())).level == "wrong"
+
+
+def test_ballot_keys_are_there_whole_and_private(tmp_path: Path) -> None:
+    def look(version: str = "1", *, made_here: bool = True) -> str:
+        return checkup.ballot_keys(tmp_path, version, made_here=made_here).level
+
+    assert look() == "ok", "made at the first start"
+    assert look(made_here=False) == "wrong"
+    key = tmp_path / "1"
+    key.write_text("ab" * 32)
+    key.chmod(0o600)
+    assert look() == look(made_here=False) == "ok"
+    key.chmod(0o644)
+    assert (look(), look(made_here=False)) == ("note", "ok")
+    key.write_text("not hexadecimal")
+    assert look() == "wrong"
