@@ -111,6 +111,7 @@ def vote_worker(settings: Settings, backend: Backend, world: World) -> Worker:
         dead_letter_topic=settings.dead_letter_topic,
         clock=world.clock,
         random=world.random,
+        memory=settings.ledger_memory_bytes,
     )
 
 

@@ -10,18 +10,19 @@ from pathlib import Path
 from typing import Literal, NamedTuple, cast
 
 from tally.errors import ConfigError
+from tally.limits import CACHED_RECORD_BYTES
 
 BackendName = Literal["cloud", "emulator", "embedded"]
 Durability = Literal["power-loss", "process-crash"]
 
 
 class Variable(NamedTuple):
-    """`where` a deployment sets it: on all parts, the functions, one, where tasks run, or nowhere (local work)."""
+    """`where` a deployment sets it: on every part, the functions, one part, where tasks run, or nowhere (local)."""
 
     name: str
     default: str
     meaning: str
-    where: Literal["everywhere", "functions", "public", "tasks", "local"] = "everywhere"
+    where: Literal["everywhere", "functions", "public", "worker", "tasks", "local"] = "everywhere"
 
 
 VARIABLES = (
@@ -39,6 +40,12 @@ VARIABLES = (
         "public",
     ),
     Variable("TALLY_BALLOT_KEY", "1", "version of the ballot key that new polls take", "functions"),
+    Variable(
+        "TALLY_LEDGER_MEMORY_BYTES",
+        str(CACHED_RECORD_BYTES),
+        "ledger records that a worker keeps in memory, at 40 bytes a ballot or less",
+        "worker",
+    ),
     Variable("TALLY_STATE", ".tally", "folder of the embedded store and the local ballot keys", "local"),
     Variable(
         "TALLY_DURABILITY",
@@ -72,6 +79,7 @@ class Settings:
     dead_letter_subscription: str
     ballot_keys: Path
     ballot_key: str
+    ledger_memory_bytes: int
     state: Path
     durability: Durability
     location: str
@@ -102,6 +110,7 @@ def load(environ: Mapping[str, str]) -> Settings:
         dead_letter_subscription=value["TALLY_DEAD_LETTER_SUBSCRIPTION"],
         ballot_keys=Path(value["TALLY_BALLOT_KEYS"]) if value["TALLY_BALLOT_KEYS"] else state / "ballot-keys",
         ballot_key=value["TALLY_BALLOT_KEY"],
+        ledger_memory_bytes=_bytes("TALLY_LEDGER_MEMORY_BYTES", value["TALLY_LEDGER_MEMORY_BYTES"]),
         state=state,
         durability=_durability(value["TALLY_DURABILITY"]),
         location=value["TALLY_LOCATION"],
@@ -119,6 +128,12 @@ def _host(name: str, value: str) -> str:
     if value and not _HOST.fullmatch(value):
         raise ConfigError(f"{name}={value!r}: want host:port, without a scheme, path or space")
     return value
+
+
+def _bytes(name: str, value: str) -> int:
+    if not re.fullmatch(r"[1-9][0-9]{0,14}", value):
+        raise ConfigError(f"{name}={value!r}: want a whole number of bytes above 0")
+    return int(value)
 
 
 def _names(value: str) -> tuple[str, ...]:

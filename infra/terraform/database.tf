@@ -13,7 +13,7 @@ locals {
 }
 
 resource "google_firestore_database" "this" {
-  name                              = var.name
+  name                              = coalesce(var.database, var.name)
   location_id                       = var.region
   type                              = "DATASTORE_MODE"
   concurrency_mode                  = "OPTIMISTIC" # every write is compare-and-swap: a lost race should fail at once, not wait

@@ -39,7 +39,7 @@ locals {
 
 resource "google_service_account" "function" {
   for_each     = local.functions
-  account_id   = "${var.name}-${each.key}"
+  account_id   = "${var.name}-${replace(each.key, "_", "-")}"
   display_name = "Runs the function ${each.key}"
   depends_on   = [terraform_data.services_settled]
 }

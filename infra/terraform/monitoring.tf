@@ -45,7 +45,7 @@ locals {
       title    = "votes wait too long"
       filter   = "${local.votes_waiting} AND metric.type = \"pubsub.googleapis.com/subscription/oldest_unacked_message_age\""
       aligner  = "ALIGN_MAX"
-      above    = local.worker_is_job ? 3600 : 120
+      above    = local.worker_is_job ? 7200 : 120
       duration = "300s"
       help     = "The oldest vote waits. No vote is lost before its ${var.retention_days} days are over. Do workers run, and is the store well (see the worker's log: commit-failed, pull-failed)? If both are, there are too few: `make scale WORKERS=n`."
     }

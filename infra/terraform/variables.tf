@@ -46,6 +46,17 @@ variable "ballot_key_versions" {
   }
 }
 
+variable "database" {
+  description = "Id of the database; null for the prefix. Another one is named after a restore, which makes a new database."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.database == null || can(regex("^[a-z][a-z0-9-]{2,61}[a-z0-9]$", var.database))
+    error_message = "4 to 63 characters: lower-case letters, digits and hyphens, starting with a letter."
+  }
+}
+
 variable "deletion_protection" {
   description = "Refuse to destroy or replace what holds votes: database, topics, subscriptions, ballot keys; and the worker."
   type        = bool
@@ -79,8 +90,8 @@ variable "name" {
   nullable    = false
 
   validation {
-    condition     = can(regex("^[a-z][a-z0-9-]{1,18}[a-z0-9]$", var.name))
-    error_message = "3 to 20 characters: lower-case letters, digits and hyphens, starting with a letter."
+    condition     = can(regex("^[a-z][a-z0-9-]{2,18}[a-z0-9]$", var.name))
+    error_message = "4 to 20 characters: lower-case letters, digits and hyphens, starting with a letter."
   }
 }
 
@@ -176,12 +187,12 @@ variable "source_archive" {
 }
 
 variable "worker" {
-  description = "The worker: a pool of instances that run all the time, or, with a schedule (cron), a job that counts what waits and ends. The count is only the first one: `make scale` changes it."
+  description = "The worker: a pool of instances that run all the time, or, with a schedule (cron), a job that counts what waits and ends. Memory: 0.3 GiB and 65 bytes a ballot of the polls that take votes. The count is only the first one: `make scale` changes it."
   type = object({
-    instances = optional(number, 1)
-    cpu       = optional(number, 1)
-    memory    = optional(string, "1Gi")
-    schedule  = optional(string)
+    instances  = optional(number, 1)
+    cpu        = optional(number, 1)
+    memory_gib = optional(number, 1)
+    schedule   = optional(string)
   })
   default  = {}
   nullable = false
@@ -191,8 +202,12 @@ variable "worker" {
     error_message = "instances is a whole number from 0 to 4: more than 4 workers on one subscription get in each other's way."
   }
   validation {
-    condition     = var.worker.cpu >= 1
-    error_message = "A worker needs at least 1 vCPU."
+    condition     = contains([1, 2, 4, 6, 8], var.worker.cpu)
+    error_message = "A worker has 1, 2, 4, 6 or 8 vCPU."
+  }
+  validation {
+    condition     = var.worker.memory_gib >= 0.5 && var.worker.memory_gib <= 4 * var.worker.cpu && var.worker.memory_gib <= 32
+    error_message = "memory_gib is from 0.5 to 4 times the vCPU, at most 32."
   }
   validation {
     condition     = var.worker.schedule == null || can(regex("^\\S+ \\S+ \\S+ \\S+ \\S+$", var.worker.schedule))

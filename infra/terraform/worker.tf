@@ -1,5 +1,13 @@
 locals {
   worker_is_job = var.worker.schedule != null
+  worker_limits = {
+    cpu    = tostring(var.worker.cpu)
+    memory = "${var.worker.memory_gib * 1024}Mi"
+  }
+  # 0.3 GiB are for the code and the messages held; loading a partition takes half as much again as keeping it.
+  worker_environment = merge(local.environment, {
+    TALLY_LEDGER_MEMORY_BYTES = tostring(floor((var.worker.memory_gib - 0.3) * 0.6 * 1024 * 1024 * 1024))
+  })
 }
 
 resource "google_service_account" "worker" {
@@ -41,10 +49,7 @@ resource "google_cloud_run_v2_worker_pool" "worker" {
       args  = ["worker", "--port", "8080"]
 
       resources {
-        limits = {
-          cpu    = tostring(var.worker.cpu)
-          memory = var.worker.memory
-        }
+        limits = local.worker_limits
       }
       # `/live` answers while the event loop turns. `/health` would restart a worker for an outage of the store.
       liveness_probe {
@@ -58,7 +63,7 @@ resource "google_cloud_run_v2_worker_pool" "worker" {
         }
       }
       dynamic "env" {
-        for_each = local.environment
+        for_each = local.worker_environment
         content {
           name  = env.key
           value = env.value
@@ -97,13 +102,10 @@ resource "google_cloud_run_v2_job" "worker" {
         args  = ["worker", "--until-empty"]
 
         resources {
-          limits = {
-            cpu    = tostring(var.worker.cpu)
-            memory = var.worker.memory
-          }
+          limits = local.worker_limits
         }
         dynamic "env" {
-          for_each = local.environment
+          for_each = local.worker_environment
           content {
             name  = env.key
             value = env.value

@@ -185,11 +185,12 @@ def environments(plan: Plan) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield (address, environment) of every part that runs our code."""
     for address, values in plan.of_type("google_cloudfunctions2_function").items():
         yield address, values["service_config"][0]["environment_variables"]
-    for address, container in _containers(plan):
+    for address, container in containers(plan):
         yield address, {one["name"]: one["value"] for one in container["env"]}
 
 
-def _containers(plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
+def containers(plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield (address, container) of the worker, be it a pool or a job."""
     for address, values in plan.of_type("google_cloud_run_v2_worker_pool").items():
         yield address, values["template"][0]["containers"][0]
     for address, values in plan.of_type("google_cloud_run_v2_job").items():

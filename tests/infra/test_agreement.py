@@ -3,10 +3,11 @@
 import ast
 import json
 import re
+from collections.abc import Callable
 
-from tally import config
+from tally import config, limits
 from tally.votes import keyring
-from tests.infra.policies import environments
+from tests.infra.policies import containers, environments
 from tests.infra.terraform import ROOT, Plan
 
 # What others than tally.config read: the Functions Framework.
@@ -21,7 +22,7 @@ def part(address: str) -> str:
 
 def expected(name: str) -> set[str]:
     """Return the settings that a deployment sets on a part."""
-    wheres = {"everywhere"} if name == "worker" else {"everywhere", "functions", name}
+    wheres = {"everywhere", name} if name == "worker" else {"everywhere", "functions", name}
     return {variable.name for variable in config.VARIABLES if variable.where in wheres}
 
 
@@ -97,3 +98,19 @@ def test_the_dashboard_shows_every_count(plan: Plan) -> None:
         assert f"user/{values['name']}" in filters
     places = {(tile["xPos"], tile["yPos"]) for tile in shown["mosaicLayout"]["tiles"]}
     assert len(places) == len(shown["mosaicLayout"]["tiles"])
+
+
+def test_the_ledger_fits_the_workers_memory(plan: Plan) -> None:
+    """What a worker keeps, half as much again while it loads, and what it holds of messages, are in its container."""
+    for _, container in containers(plan):
+        environment = {one["name"]: one["value"] for one in container["env"]}
+        ledger = config.load(environment).ledger_memory_bytes
+        memory = int(container["resources"][0]["limits"]["memory"].removesuffix("Mi")) * 2**20
+        assert ledger > limits.HELD_BYTES
+        assert limits.HELD_BYTES + 1.5 * ledger < memory
+
+
+def test_the_national_example_keeps_all_its_ballots_in_memory(plan_of: Callable[[str], Plan]) -> None:
+    ((_, container),) = containers(plan_of("national"))
+    environment = {one["name"]: one["value"] for one in container["env"]}
+    assert config.load(environment).ledger_memory_bytes >= 60_000_000 * 40

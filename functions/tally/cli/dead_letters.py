@@ -170,8 +170,9 @@ async def _show(letter_id: str) -> Letter:
 
 async def _change(done: str, act: Callable[..., Any], selection: Selection, dry_run: bool, as_json: bool) -> None:
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    console = Console(stderr=True)
     async with _letterbox() as box:
-        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
             task = bar.add_task("looking for dead letters")
 
             def progress(so_far: Run) -> None:

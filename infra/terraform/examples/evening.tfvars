@@ -1,9 +1,7 @@
 # An evening show: 100,000 votes a minute (1,700 a second) for some hours, one worker all month.
 public = true
 worker = {
-  instances = 1
-  cpu       = 1
-  memory    = "1Gi"
+  memory_gib = 2
 }
 public_size = {
   min_instances = 1

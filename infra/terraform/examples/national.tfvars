@@ -1,4 +1,5 @@
-# A national vote: 1,000,000 votes a minute (17,000 a second), behind a load balancer that throttles each address.
+# A national vote: 1,000,000 votes a minute (17,000 a second) for an hour, 60 million ballots in 64 partitions, behind a
+# load balancer that throttles each address. Before it: make the poll with its expected votes, and look at quotas.
 public         = true
 retention_days = 31
 load_balancer = {
@@ -6,9 +7,9 @@ load_balancer = {
   requests_per_minute = 120
 }
 worker = {
-  instances = 2
-  cpu       = 2
-  memory    = "4Gi"
+  instances  = 2
+  cpu        = 2
+  memory_gib = 8
 }
 public_size = {
   min_instances = 10

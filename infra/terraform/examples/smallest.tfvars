@@ -1,8 +1,9 @@
-# A club, a class, a test: votes are counted every ten minutes by a job that runs for seconds. Idle, it costs cents.
+# A club, a class, a test: a job counts the votes once an hour and ends, so that idle it costs cents.
+# While a vote runs, `schedule = "*/5 * * * *"` gives counts that are never older than that.
 public = true
 worker = {
-  schedule = "*/10 * * * *"
-  memory   = "512Mi"
+  schedule   = "0 * * * *"
+  memory_gib = 0.5
 }
 public_size = {
   max_instances = 2
