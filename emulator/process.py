@@ -52,6 +52,10 @@ class Process:
             self._child = spawn(program.command(port), environ=program.environ, log=log)
 
     @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    @property
     def running(self) -> bool:
         return self._child.poll() is None
 

@@ -38,15 +38,13 @@ class Front(asyncio.Protocol):
         self._transport = None
 
     async def _join(self, client: asyncio.Transport) -> None:
-        try:
-            server, far = await asyncio.get_running_loop().create_connection(Pipe, "127.0.0.1", self._grpc_port)
+        loop = asyncio.get_running_loop()
+        try:  # the server may speak at once, so its pipe knows the client from the start
+            server, _ = await loop.create_connection(lambda: Pipe(client), "127.0.0.1", self._grpc_port)
         except OSError:
             client.abort()
             return
-        near = Pipe()
-        near.peer, far.peer = server, client
-        near.connection_made(client)
-        client.set_protocol(near)
+        client.set_protocol(Pipe(server))
         server.write(self._seen)
         if self._transport is None:  # it went away meanwhile
             server.close()
@@ -57,32 +55,26 @@ class Front(asyncio.Protocol):
 class Pipe(asyncio.Protocol):
     """Hands what it reads to its peer, no faster than the peer takes it."""
 
-    def __init__(self) -> None:
-        self.peer: asyncio.Transport | None = None
-        self._own: asyncio.Transport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._own = cast(asyncio.Transport, transport)
+    def __init__(self, peer: asyncio.Transport) -> None:
+        self._peer = peer
 
     def data_received(self, data: bytes) -> None:
-        if self.peer is not None:
-            self.peer.write(data)
+        self._peer.write(data)
 
     def eof_received(self) -> bool:
-        if self.peer is not None and self.peer.can_write_eof():
-            self.peer.write_eof()
+        if self._peer.can_write_eof():
+            self._peer.write_eof()
         return True
 
     def connection_lost(self, _: Exception | None) -> None:
-        if self.peer is not None:
-            self.peer.close()
+        self._peer.close()
 
-    # The transport below is full: the peer, which fills it, must stop reading.
+    # The own transport is full. Its peer, which fills it, must stop reading.
 
     def pause_writing(self) -> None:
-        if self.peer is not None:
-            self.peer.pause_reading()
+        if not self._peer.is_closing():
+            self._peer.pause_reading()
 
     def resume_writing(self) -> None:
-        if self.peer is not None and not self.peer.is_closing():
-            self.peer.resume_reading()
+        if not self._peer.is_closing():
+            self._peer.resume_reading()
