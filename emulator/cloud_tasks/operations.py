@@ -19,8 +19,7 @@ from emulator.cloud_tasks.messages import BatchCreateTasksMetadata, BatchCreateT
 from emulator.cloud_tasks.names import location_of
 
 KEPT = 1_000
-RUNNING, SUCCEEDED, PARTIALLY_SUCCEEDED = 1, 2, 3  # the State of both metadata messages
-ABORTED = 10
+ABORTED = 10  # google.rpc.Code, documented for batch delete
 
 
 class Operations:
@@ -62,7 +61,7 @@ class Operations:
         if name in self._finished:
             return self._finished[name]
         metadata.start_time.FromMicroseconds(now)
-        metadata.state = RUNNING
+        metadata.state = metadata.State.Value("RUNNING")
         started = operations_pb2.Operation(name=name)
         started.metadata.Pack(metadata)
         results = []
@@ -73,7 +72,7 @@ class Operations:
                 metadata.failed_requests[index].code = error.number
                 metadata.failed_requests[index].message = error.message
         metadata.end_time.FromMicroseconds(now)
-        metadata.state = PARTIALLY_SUCCEEDED if metadata.failed_requests else SUCCEEDED
+        metadata.state = metadata.State.Value("PARTIALLY_SUCCEEDED" if metadata.failed_requests else "SUCCEEDED")
         self._keep(name, metadata, respond(results), all_failed=bool(calls) and not results)
         return started
 

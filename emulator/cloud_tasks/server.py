@@ -16,7 +16,7 @@ from emulator.cloud_tasks.clock import ManualClock
 from emulator.cloud_tasks.control import Control
 from emulator.cloud_tasks.dispatcher import Dispatcher
 from emulator.cloud_tasks.faults import Faults
-from emulator.cloud_tasks.front import Front
+from emulator.cloud_tasks.front import Door, Front
 from emulator.cloud_tasks.journal import SqliteJournal
 from emulator.cloud_tasks.queue_yaml import read
 from emulator.cloud_tasks.queues import Queues
@@ -68,7 +68,7 @@ async def emulator(options: Options) -> AsyncIterator[Running]:
     journal = SqliteJournal(options.state) if options.state else None
     clock = _clock(options, journal)
     queues = Queues(clock, random=SystemRandom(), journal=journal, ramp=Ramp() if options.ramp else None)
-    signer = tokens.Tokens(_key(journal), options.issuer or f"http://{address}")
+    signer = tokens.Tokens(lambda: _key(journal), options.issuer or f"http://{address}")
     faults = Faults()
     target = Target(follow_redirects=options.follow_redirects)
     dispatcher = Dispatcher(queues, target, faults, signer.authorization, app_engine=options.app_engine)
@@ -81,8 +81,8 @@ async def emulator(options: Options) -> AsyncIterator[Running]:
     await grpc_server.start()
     await runner.setup()
     assert runner.server is not None
-    http = runner.server
-    front = await asyncio.get_running_loop().create_server(lambda: Front(http, grpc_port), sock=listener)
+    door = Door(runner.server, grpc_port)
+    front = await asyncio.get_running_loop().create_server(lambda: Front(door), sock=listener)
     dispatcher.start()
     try:
         yield Running(address=address, queues=queues, dispatcher=dispatcher)
@@ -90,6 +90,7 @@ async def emulator(options: Options) -> AsyncIterator[Running]:
         front.close()
         await dispatcher.close()
         await grpc_server.stop(grace=0.5)
+        await door.close()
         await runner.cleanup()
         if journal is not None:
             _keep_clock(clock, journal)

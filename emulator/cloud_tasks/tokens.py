@@ -7,7 +7,9 @@ import base64
 import hashlib
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import Any
 
 from cryptography import x509
@@ -35,15 +37,29 @@ def new_key() -> bytes:
 class Tokens:
     """Signs for any service account; `issuer` is the URL under which DISCOVERY is served."""
 
-    def __init__(self, key: bytes, issuer: str) -> None:
-        private = serialization.load_pem_private_key(key, password=None)
-        assert isinstance(private, rsa.RSAPrivateKey)
+    def __init__(self, key: Callable[[], bytes], issuer: str) -> None:
         self.issuer = issuer
-        self._public = private.public_key()
-        self._certificate = _certificate(private)
-        self.key_id = hashlib.sha256(_der(self._public)).hexdigest()[:40]
-        self._signer = crypt.RSASigner.from_string(key, key_id=self.key_id)
+        self._key = key
         self._made: OrderedDict[tuple[str, str], tuple[float, str]] = OrderedDict()
+
+    @cached_property
+    def _private(self) -> rsa.RSAPrivateKey:
+        """The key, asked for when the first token or document is: most runs need none."""
+        private = serialization.load_pem_private_key(self._key(), password=None)
+        assert isinstance(private, rsa.RSAPrivateKey)
+        return private
+
+    @cached_property
+    def key_id(self) -> str:
+        return hashlib.sha256(_der(self._private.public_key())).hexdigest()[:40]
+
+    @cached_property
+    def _signer(self) -> crypt.RSASigner:
+        return crypt.RSASigner(self._private, key_id=self.key_id)
+
+    @cached_property
+    def _certificate(self) -> str:
+        return _certificate(self._private)
 
     def authorization(self, source: Any, url: str) -> str | None:
         """Return the Authorization header that an HttpRequest or HttpTarget asks for, if any."""
@@ -98,7 +114,7 @@ class Tokens:
         return {self.key_id: self._certificate}
 
     def jwks(self) -> dict[str, object]:
-        numbers = self._public.public_numbers()
+        numbers = self._private.public_key().public_numbers()
         key = {"kty": "RSA", "use": "sig", "alg": "RS256", "kid": self.key_id}
         return {"keys": [key | {"n": _base64(numbers.n), "e": _base64(numbers.e)}]}
 

@@ -1,6 +1,6 @@
 """Measures the Cloud Tasks emulator: creates/s, dispatches/s, memory of waiting tasks, idle CPU.
 
-`python -m tests.bench.cloud_tasks [--state FILE]`. The emulator is a process of its own; client and target share this one.
+`python -m tests.bench.cloud_tasks [--state FILE]`. The emulator is its own process; client and target share this one.
 """
 
 import asyncio
@@ -38,11 +38,13 @@ def main(state: bool, creates: int, waiting: int, idle_seconds: float) -> None:
 
 
 async def _measure(address: str, pid: int, creates: int, waiting: int, idle_seconds: float) -> None:
-    received = 0
+    received, all_received = 0, asyncio.Event()
 
     async def answer(_: web.Request) -> web.Response:
         nonlocal received
         received += 1
+        if received == 2 * creates:
+            all_received.set()
         return web.Response()
 
     app = web.Application()
@@ -72,8 +74,7 @@ async def _measure(address: str, pid: int, creates: int, waiting: int, idle_seco
         print(f"creates/s, plain gRPC client   {creates / await _timed(plain, creates):,.0f}")
         start = time.perf_counter()
         await client.resume_queue(name=queue)
-        while received < 2 * creates:
-            await asyncio.sleep(0.01)
+        await all_received.wait()
         print(f"dispatches/s, limit 500/s      {2 * creates / (time.perf_counter() - start):,.0f} (burst 500)")
         before = _rss(pid)
         later = timestamp_pb2.Timestamp(seconds=int(time.time()) + 86_400)
