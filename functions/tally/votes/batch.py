@@ -195,14 +195,15 @@ class _Decoder:
             return
         if decoded.v != VERSION:
             self._other_version(number, message, decoded.v)
-        elif sum(len(group.choices) for group in decoded.groups) > limits.MESSAGE_VOTES:
+        elif _too_many(message.data, decoded):
             self._undecodable(number, message, "too-many-votes")
         else:
-            rest = _Rest()
-            for group in decoded.groups:
-                if not self._take(number, group):
+            unsound = [group for group in decoded.groups if not self._take(number, group)]
+            if unsound:
+                rest = _Rest()
+                for group in unsound:
                     self._take_votes(number, group, _encode(group), rest)
-            self._add_rest(number, message, rest)
+                self._add_rest(number, message, rest)
 
     def _add_loose(self, number: int, message: Received) -> None:
         try:
@@ -303,6 +304,13 @@ class _Decoder:
 
     def _undecodable(self, number: int, message: Received, reason: str) -> None:
         self._letter(number, dead_letter.undecodable(message, reason, message.data))
+
+
+def _too_many(data: bytes, message: Message) -> bool:
+    """Tell whether a message has more votes than its limit; a vote takes more than one byte."""
+    return (
+        len(data) > limits.MESSAGE_VOTES and sum(len(group.choices) for group in message.groups) > limits.MESSAGE_VOTES
+    )
 
 
 def _within(value: object, limit: int) -> TypeGuard[int]:

@@ -17,7 +17,9 @@ PUBLISHED_AT: Final = "published_at"
 
 def published_at(message: Received) -> int:
     """Return when the votes were first published: a replay carries it, else it is the message's own time."""
-    given = message.attributes.get(PUBLISHED_AT, "") if message.attributes else ""
+    if not message.attributes:
+        return message.publish_time
+    given = message.attributes.get(PUBLISHED_AT, "")
     return int(given) if given.isascii() and given.isdigit() and len(given) < 18 else message.publish_time
 
 

@@ -78,15 +78,17 @@ class Inbox:
         self._reserved -= 1
         self._room.set()
 
-    def take(self, messages: Sequence[Received]) -> int:
-        """Hold the messages of a Pull just answered; return the number of the first, the others follow."""
+    def take(self, messages: Sequence[Received]) -> tuple[int, list[int]]:
+        """Hold the messages of a Pull just answered; return the number of the first (the others follow), and when
+        each was published."""
         first, now = self._next, self._time()
-        for message in messages:
-            size, published = len(message.data), published_at(message)
-            self.held[self._next] = Held(message.ack_id, message.message_id, published, size, now, now + ACK_DEADLINE)
+        published = [published_at(message) for message in messages]
+        for number, (message, instant) in enumerate(zip(messages, published, strict=True), start=first):
+            size = len(message.data)
+            self.held[number] = Held(message.ack_id, message.message_id, instant, size, now, now + ACK_DEADLINE)
             self._bytes += size
-            self._next += 1
-        return first
+        self._next += len(messages)
+        return first, published
 
     def expect(self, number: int, votes: int, letters: Iterable[Outgoing] = ()) -> None:
         """Say how many votes of a message are to be settled; with none it is done at once."""
