@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tally.clock import SECOND, Clock
 from tally.errors import BackendError, Busy
-from tally.limits import MESSAGE_BYTES, MESSAGE_VOTES, WAITING_BYTES, WAITING_VOTES
+from tally.limits import MESSAGE_BYTES, MESSAGE_VOTES, OPTION_ID_BYTES, WAITING_BYTES, WAITING_VOTES
 from tally.logs import event
 from tally.ports import Outgoing, Publisher
 from tally.votes import batch
@@ -23,6 +23,7 @@ CONFIRM_WITHIN = 60 * SECOND
 _ATTRIBUTES = {"v": str(batch.VERSION)}
 _VOTE_BYTES = 52  # at most: 24 of base64, 5 of choice, 20 of time, commas
 _GROUP_BYTES = 160  # a group's own text and its poll's id
+_VOTE_BYTES_AT_MOST = _VOTE_BYTES + _GROUP_BYTES + 2 * OPTION_ID_BYTES
 
 
 class _Waiter(NamedTuple):
@@ -79,7 +80,8 @@ class MicroBatcher:
         At most VOTES_PER_REQUEST. Raises Busy when too many wait; the future fails with Busy when the publish failed,
         was slow, or was confirmed too late: the votes may be in.
         """
-        if self._closed or self._waiting_votes + len(votes) > WAITING_VOTES or self._waiting_bytes > WAITING_BYTES:
+        most = self._waiting_bytes + _VOTE_BYTES_AT_MOST * len(votes)
+        if self._closed or self._waiting_votes + len(votes) > WAITING_VOTES or most > WAITING_BYTES:
             raise self._busy("too many votes wait for Pub/Sub", "intake-full")
         current = self._open.get(topic) or self._begin(topic)
         growth = current.growth(votes)
