@@ -45,11 +45,15 @@ class Client:
             "query_string": query.encode(),
             "headers": [(name.encode(), value.encode()) for name, value in given.items()],
         }
-        chunks = list(body)
+        chunks = iter(body)
+        following: bytes | None = next(chunks)
         sent: list[Message] = []
 
         async def receive() -> Message:
-            return {"type": "http.request", "body": chunks.pop(0), "more_body": bool(chunks)}
+            nonlocal following
+            assert following is not None, "the application reads past the end"
+            chunk, following = following, next(chunks, None)
+            return {"type": "http.request", "body": chunk, "more_body": following is not None}
 
         async def send(message: Message) -> None:
             sent.append(message)

@@ -6,6 +6,7 @@ takes that stack's place: later requests come straight from the server, in half 
 
 import asyncio
 import gc
+import logging
 from collections.abc import Awaitable, Callable
 from weakref import WeakKeyDictionary
 
@@ -13,7 +14,9 @@ from starlette import requests
 from starlette.applications import Starlette
 from starlette.types import Receive, Scope, Send
 
-from tally.web.answer import Answer
+from tally.errors import TallyError
+from tally.logs import event
+from tally.web.answer import Answer, from_error
 from tally.web.app import App, Request
 
 
@@ -25,22 +28,27 @@ class Function:
         self._apps: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[App]] = WeakKeyDictionary()
 
     async def __call__(self, request: requests.Request) -> Answer:
-        app = await self._app()
         if isinstance(request.scope.get("app"), Starlette):
             request.app.middleware_stack = self.serve
-        return await app.answer(Request(request.scope, request.receive))
+        return await self._answer(Request(request.scope, request.receive))
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Be an ASGI application."""
-        app = await self._app()
-        await app(scope, receive, send)
+        if scope["type"] == "http":
+            answer = await self._answer(Request(scope, receive))
+            await answer(scope, receive, send)
 
-    async def _app(self) -> App:
+    async def _answer(self, request: Request) -> Answer:
         loop = asyncio.get_running_loop()
         opening = self._apps.get(loop)
         if opening is None or (opening.done() and opening.exception() is not None):
             opening = self._apps[loop] = loop.create_task(self._open())
-        return opening.result() if opening.done() else await asyncio.shield(opening)
+        try:
+            app = opening.result() if opening.done() else await asyncio.shield(opening)
+        except TallyError as error:
+            event("function-not-open", level=logging.ERROR, error=error)
+            return from_error(error)
+        return await app.answer(request)
 
     async def _open(self) -> App:
         app = await self._compose()

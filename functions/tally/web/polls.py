@@ -1,6 +1,6 @@
 """The routes of polls: reading one is for everybody, all else is for the administrator."""
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import b64decode, urlsafe_b64encode
 from datetime import datetime
 from typing import Annotated, Any
 from urllib.parse import parse_qsl
@@ -183,7 +183,7 @@ def _page(query: bytes) -> tuple[int, bytes | None]:
         given = dict(parse_qsl(query.decode("ascii"), keep_blank_values=True, strict_parsing=bool(query)))
         limit = int(given.pop("limit", PAGE_POLLS))
         cursor = given.pop("cursor", None)
-        decoded = None if cursor is None else urlsafe_b64decode(cursor)
+        decoded = None if cursor is None else b64decode(cursor, altchars=b"-_", validate=True)
     except ValueError as error:
         raise InvalidInput(f"the query is malformed: {error}", code="bad-query") from error
     if given:

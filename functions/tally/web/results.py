@@ -23,7 +23,7 @@ def routes(reader: ResultsReader, clock: Clock) -> list[Route]:
         shown = _view(results, status)
         tag = b'"%b"' % blake2b(msgspec.json.encode(shown), digest_size=12).hexdigest().encode()
         headers = ((b"etag", tag), _CACHE)
-        if tag in _known_tags(request):
+        if not _known_tags(request).isdisjoint((tag, b"*")):
             return Answer(304, headers=headers)
         return answer.json(200, {**shown, "as_of": to_datetime(results.as_of)}, headers)
 

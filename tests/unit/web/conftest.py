@@ -1,9 +1,12 @@
+import asyncio
+from base64 import b64decode
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
 from tally import bootstrap, config
@@ -12,13 +15,15 @@ from tally.testing.backend import FakeBackend
 from tally.testing.clock import VirtualClock
 from tally.testing.loop import VirtualLoop
 from tests.asgi import Client, Reply
+from tests.trouble import TroubledPublisher, TroubledStore
 
 
 class Stage:
     """Both functions over the fakes, on a loop with virtual time."""
 
-    def __init__(self, backend: FakeBackend, clock: VirtualClock, client: Client) -> None:
-        self.backend = backend
+    def __init__(self, store: TroubledStore, publisher: TroubledPublisher, clock: VirtualClock, client: Client) -> None:
+        self.store = store
+        self.publisher = publisher
         self.clock = clock
         self.client = client
 
@@ -29,12 +34,24 @@ class Stage:
     async def vote(self, option: object = "red", voter: object = "v-1", poll: str = "lunch", **headers: str) -> Reply:
         return await self.client.post(f"/v1/polls/{poll}/votes", {"option": option, "voter": voter}, **headers)
 
-    async def messages(self) -> list[bytes]:
-        """Return the messages that are on the topic now."""
-        return [received.data for received in await self.backend.puller("votes").pull(1_000)]
+    @property
+    def ballots(self) -> list[tuple[str, str, str]]:
+        """Return poll, option and ballot of each vote that is in the topic."""
+        votes = []
+        for message in self.publisher.messages:
+            for group in msgspec.json.decode(message.data)["groups"]:
+                ids = b64decode(group["ballots"])
+                for place, choice in enumerate(group["choices"]):
+                    ballot = ids[16 * place : 16 * place + 16].hex()
+                    votes.append((group["poll"], group["options"][choice], ballot))
+        return votes
+
+    def time(self) -> float:
+        return asyncio.get_running_loop().time()
 
 
 Scene = Callable[[Stage], Coroutine[Any, Any, None]]
+Play = Callable[[Scene], None]
 
 
 @pytest.fixture
@@ -46,8 +63,12 @@ def play(tally_loop: VirtualLoop, tally_backend: FakeBackend, tally_clock: Virtu
     @asynccontextmanager
     async def stage() -> AsyncIterator[Stage]:
         await tally_backend.prepare()
+        store = tally_backend.store = TroubledStore(tally_backend.store)
+        publisher = tally_backend.publisher = TroubledPublisher(tally_backend.publisher)
         site = bootstrap.whole_site(settings, tally_backend, world)
-        yield Stage(tally_backend, tally_clock, Client(site.app))
+        yield Stage(store, publisher, tally_clock, Client(site.app))
+        store.error = publisher.error = None
+        store.seconds = publisher.seconds = 0
         await site.close()
 
     async def run(scene: Scene) -> None:
