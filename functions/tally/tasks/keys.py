@@ -14,7 +14,6 @@ QUEUE = "TaskQueue"
 TASK = "Task"
 PAYLOAD = "TaskPayload"
 OUTBOX = "TaskOutbox"
-LOCK = "TaskLock"
 
 # Composite indexes that the store must have before the queues run: (kind, properties). There are none.
 INDEXES: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -51,10 +50,6 @@ def payload(task_key: Key) -> Key:
 
 def outbox(entry: str) -> Key:
     return ((OUTBOX, entry),)
-
-
-def lock(name: str) -> Key:
-    return ((LOCK, name),)
 
 
 def due(queue_name: str, shard: int, eta: int, name: str) -> str:
