@@ -13,8 +13,6 @@ import urllib.error
 import urllib.request
 import venv
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,9 +20,9 @@ from typing import Any
 import pytest
 
 from infra import package
+from tests.infra.process import running, until
 from tests.infra.terraform import ROOT
 
-START_SECONDS = 30
 SHUTDOWN_SECONDS = 8
 
 
@@ -50,35 +48,6 @@ def python(unpacked: Path) -> Path:
         subprocess.run([pip, "install", *options, "-r", str(requirements)], check=True, capture_output=True)
         (folder / "installed").touch()
     return folder / "bin" / "python"
-
-
-@contextmanager
-def running(command: list[str], app: Path, state: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    environment = {
-        "PATH": os.environ["PATH"],
-        "TALLY_BACKEND": "embedded",
-        "TALLY_STATE": str(state),
-        "FUNCTION_USE_ASGI": "true",
-    }
-    with log.open("wb") as out:
-        process = subprocess.Popen(command, cwd=app, env=environment, stdout=out, stderr=out, start_new_session=True)
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
-
-def until(ready: Callable[[], Any], what: str, log: Path) -> Any:
-    """Ask again until the answer is true; fail with the process's log after START_SECONDS."""
-    end = time.monotonic() + START_SECONDS
-    while time.monotonic() < end:
-        answer = ready()
-        if answer:
-            return answer
-        time.sleep(0.05)
-    return pytest.fail(f"{what} within {START_SECONDS} s; the log says:\n{log.read_text()}")
 
 
 def call(port: int, path: str, body: object = None) -> dict[str, Any] | None:
@@ -113,11 +82,17 @@ def entry() -> list[str]:
 def test_a_vote_goes_through_every_part(unpacked: Path, python: Path, tmp_path: Path) -> None:
     ports = {"admin": free_port(), "public": free_port()}
     logs = {name: tmp_path / f"{name}.log" for name in (*ports, "worker")}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "TALLY_BACKEND": "embedded",
+        "TALLY_STATE": str(tmp_path / "state"),
+        "FUNCTION_USE_ASGI": "true",
+    }
     framework = str(python.with_name("functions-framework"))
     with (
-        running(_function(framework, "admin", ports), unpacked, tmp_path / "state", logs["admin"]),
-        running(_function(framework, "public", ports), unpacked, tmp_path / "state", logs["public"]),
-        running(_worker(python), unpacked, tmp_path / "state", logs["worker"]) as worker,
+        running(_function(framework, "admin", ports), environment, logs["admin"], folder=unpacked),
+        running(_function(framework, "public", ports), environment, logs["public"], folder=unpacked),
+        running(_worker(python), environment, logs["worker"], folder=unpacked) as worker,
     ):
         for name, port in ports.items():
             until(partial(call, port, "/live"), f"{name} did not answer", logs[name])
