@@ -73,6 +73,10 @@ class Process:
     def stop(self) -> None:
         stop(self._child)
 
+    def signal(self, number: int) -> None:
+        """Send a signal to the whole group: SIGSTOP freezes it, SIGCONT lets it go on."""
+        _signal_group(self._child, number)
+
     def kill(self) -> None:
         """Send SIGKILL, as a machine that dies would."""
         _signal_group(self._child, signal.SIGKILL)

@@ -33,11 +33,13 @@ _OPTIONS: Final = (
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.min_reconnect_backoff_ms", 2_000),
     ("grpc.max_reconnect_backoff_ms", 5_000),
+    # A frozen service must fail: its pulls would end as if the subscription were idle. A ping goes out when nothing has
+    # come for so long while a call waits; without a time limit of its own it is given a minute.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),
 )
-# A half-open connection must fail, not hang. The emulators answer such pings by closing the connection.
-_CLOUD_OPTIONS: Final = (*_OPTIONS, ("grpc.keepalive_time_ms", 30_000), ("grpc.keepalive_timeout_ms", 10_000))
 # http_proxy is for the world outside: an emulator is on this machine.
-_EMULATOR_OPTIONS: Final = (*_OPTIONS, ("grpc.enable_http_proxy", 0))
+_EMULATOR_OPTIONS: Final = (("grpc.enable_http_proxy", 0),)
 
 
 class Clients:
@@ -101,11 +103,11 @@ def _refuse_after_fork() -> None:
 
 def _make(client: Any, transport: Any, emulator_host: str) -> Any:
     if emulator_host:
-        channel = grpc.aio.insecure_channel(emulator_host, options=list(_EMULATOR_OPTIONS))
+        channel = grpc.aio.insecure_channel(emulator_host, options=[*_OPTIONS, *_EMULATOR_OPTIONS])
         return client(transport=transport(channel=channel))
 
     def cloud_channel(*arguments: Any, **keywords: Any) -> grpc.aio.Channel:
-        made: grpc.aio.Channel = transport.create_channel(*arguments, **(keywords | {"options": _CLOUD_OPTIONS}))
+        made: grpc.aio.Channel = transport.create_channel(*arguments, **(keywords | {"options": _OPTIONS}))
         return made
 
     return client(transport=transport(channel=cloud_channel))
