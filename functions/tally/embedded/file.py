@@ -11,10 +11,11 @@ import re
 import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from tally.config import Durability
 from tally.embedded.turn import Turn
-from tally.errors import ConfigError
+from tally.errors import ConfigError, Unavailable
 
 FORMAT = 1
 APPLICATION = 0x54414C59
@@ -64,16 +65,29 @@ PRAGMA user_version = {FORMAT};
 """
 
 
+class Connection(sqlite3.Connection):
+    """Knows which file it has open: `place` is its device and number, None if there was none."""
+
+    place: tuple[int, int] | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
     path: Path
     durability: Durability
 
-    def connect(self) -> sqlite3.Connection:
-        """Open a connection for one thread at a time; raises sqlite3.Error."""
-        connection = sqlite3.connect(
-            self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=256
+    def connect(self, *, mode: Literal["rw", "rwc"] = "rw") -> Connection:
+        """Open a connection for one thread at a time; `rwc` makes a missing file. Raises sqlite3.Error."""
+        connection: Connection = sqlite3.connect(
+            f"{self.path.absolute().as_uri()}?mode={mode}",
+            uri=True,
+            timeout=BUSY_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+            factory=Connection,
         )
+        connection.place = self.place()
         for pragma in (
             f"synchronous = {_SYNCHRONOUS[self.durability]}",
             "fullfsync = ON",  # macOS: fsync alone does not reach the disk
@@ -85,6 +99,18 @@ class File:
         ):
             connection.execute(f"PRAGMA {pragma}")
         return connection
+
+    def place(self) -> tuple[int, int] | None:
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def check(self, connection: Connection) -> None:
+        """Raise Unavailable if the file was deleted or replaced since: what is written would be gone with it."""
+        if connection.place != self.place():
+            raise Unavailable(f"{self.path} was deleted or replaced while in use", status="FILE_MOVED")
 
     def create(self) -> None:
         """Make the folder and the tables where missing.
@@ -103,7 +129,7 @@ class File:
         except OSError as error:
             raise ConfigError(f"TALLY_STATE={folder}: {error.strerror}") from error
         _refuse_network(folder)
-        connection = self.connect()
+        connection = self.connect(mode="rwc")
         try:
             with turn.taken():
                 self._create_tables(connection)

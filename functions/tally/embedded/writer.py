@@ -7,6 +7,7 @@ take 5 ms.
 
 import asyncio
 import contextlib
+import os
 import sqlite3
 import threading
 from collections import deque
@@ -14,11 +15,11 @@ from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
-from tally.clock import SECOND, Clock
+from tally.clock import Clock
 from tally.embedded.failure import translate
-from tally.embedded.file import File
+from tally.embedded.file import Connection, File
 from tally.embedded.turn import Turn
-from tally.errors import BackendError, Unavailable
+from tally.errors import BackendError, Rejected, Unavailable
 from tally.limits import EMBEDDED_GROUP_WRITES, EMBEDDED_WAITING_WRITES
 
 T = TypeVar("T")
@@ -26,6 +27,7 @@ Row = tuple[int | str | bytes, ...]
 
 ANSWER_SECONDS = 8.0
 HOUSEKEEPING_SECONDS = 60.0
+TRIES_ON_A_FULL_DISK = 8
 _CHUNKS = (1_024, 128, 16, 1)
 
 
@@ -84,7 +86,8 @@ class Writer:
         self._waiting: deque[_Job] = deque()
         self._watch: asyncio.TimerHandle | None = None
         self._closed = False
-        self._connection: sqlite3.Connection | None = None
+        self._process = os.getpid()
+        self._connection: Connection | None = None
         self._thread = threading.Thread(target=self._run, name="tally-writer", daemon=True)
         self._thread.start()
 
@@ -94,8 +97,7 @@ class Writer:
         The operation runs in the writer's thread, makes no change before it raises, and raises only BackendErrors of
         its own. Raises those, and Unavailable when the file fails or gives no answer within ANSWER_SECONDS.
         """
-        if self._closed:
-            raise Unavailable(f"{self._file.path} is closed", status="CLOSED")
+        self._check_open()
         if len(self._waiting) >= EMBEDDED_WAITING_WRITES:
             raise Unavailable(
                 f"{self._file.path}: {EMBEDDED_WAITING_WRITES} writes wait already", status="RESOURCE_EXHAUSTED"
@@ -107,6 +109,12 @@ class Writer:
             self._watch = self._loop.call_later(1.0, self._fail_overdue)
         value: T = await job.future
         return value
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Unavailable(f"{self._file.path} is closed", status="CLOSED")
+        if os.getpid() != self._process:
+            raise Unavailable(f"{self._file.path} was opened before a fork: open it in the child", status="FORKED")
 
     async def close(self) -> None:
         """Finish what waits, then close; gives up after ANSWER_SECONDS on a file that does not answer."""
@@ -140,20 +148,23 @@ class Writer:
 
     def _run(self) -> None:
         turn: Turn | None = None
-        kept_at = 0.0
+        kept_at = float("-inf")
         while (jobs := self._next_jobs()) is not None:
             try:
                 turn = turn or Turn(self._file.path)
                 with turn.taken():
                     jobs += self._more_jobs(len(jobs))
                     outcomes = self._write(jobs)
-                    if self._clock.now() > kept_at + HOUSEKEEPING_SECONDS * SECOND:
-                        kept_at = self._clock.now()
+                    if self._loop.time() > kept_at + HOUSEKEEPING_SECONDS:
+                        kept_at = self._loop.time()
                         self._write([self._housekeeping])
             except Exception as error:
                 outcomes = [_Outcome(job, None, translate(error, self._file.path)) for job in jobs]
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits for an answer
                 self._loop.call_soon_threadsafe(self._settle, outcomes)
+            if turn is not None and self._connection is None:  # the file may be another one now, and so its locks
+                turn.close()
+                turn = None
         self._disconnect()
         if turn is not None:
             turn.close()
@@ -183,14 +194,30 @@ class Writer:
         try:
             return self._transact(jobs) if jobs else []
         except Exception as error:
-            self._roll_back()
             failure = translate(error, self._file.path)
-            if len(jobs) > 1 and (not isinstance(failure, Unavailable) or failure.status == "SQLITE_FULL"):
-                return [outcome for job in jobs for outcome in self._write([job])]
+            self._roll_back(failure)
+            if len(jobs) > 1 and (isinstance(failure, Rejected) or failure.status == "SQLITE_FULL"):
+                return self._write_apart(jobs)
             return [_Outcome(job, None, translate(error, self._file.path)) for job in jobs]
+
+    def _write_apart(self, jobs: Sequence[_Job]) -> list[_Outcome]:
+        """Write each job in a transaction of its own; on a disk that takes nothing, give up after a few."""
+        outcomes: list[_Outcome] = []
+        failures = 0
+        for number, job in enumerate(jobs):
+            outcomes += self._write([job])
+            error = outcomes[-1].error if outcomes else None
+            failures = failures + 1 if isinstance(error, Unavailable) else 0
+            if isinstance(error, Unavailable) and failures == TRIES_ON_A_FULL_DISK:
+                rest = jobs[number + 1 :]
+                return outcomes + [
+                    _Outcome(each, None, Unavailable(error.message, status=error.status)) for each in rest
+                ]
+        return outcomes
 
     def _transact(self, jobs: Sequence[_Job]) -> list[_Outcome]:
         connection = self._connection = self._connection or self._file.connect()
+        self._file.check(connection)
         connection.execute("BEGIN IMMEDIATE")
         counter = connection.execute("SELECT value FROM counter").fetchone()[0]
         transaction = Transaction(connection, self._clock.now(), counter)
@@ -206,14 +233,13 @@ class Writer:
         connection.execute("COMMIT")
         return outcomes
 
-    def _roll_back(self) -> None:
-        """Undo, and go on with a new connection: after an I/O error the old one may hold pages that are not so."""
-        try:
+    def _roll_back(self, failure: BackendError) -> None:
+        """Undo; after an error of the disk go on with a new connection: the old one may hold pages that are not so."""
+        with contextlib.suppress(sqlite3.Error):
             if self._connection is not None and self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
-        except sqlite3.Error:
-            pass
-        self._disconnect()
+        if isinstance(failure, Unavailable) and failure.status not in ("SQLITE_FULL", "SQLITE_BUSY"):
+            self._disconnect()
 
     def _disconnect(self) -> None:
         if self._connection is not None:

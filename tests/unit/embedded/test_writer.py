@@ -2,7 +2,6 @@ import asyncio
 import fcntl
 import sqlite3
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from tally.embedded.failure import translate
 from tally.embedded.writer import Transaction
 from tally.errors import Refused, Rejected, Unavailable
 from tally.ports import Entity, Outgoing, Upsert
+from tests.unit.embedded.conftest import HandClock
 
 
 async def test_what_waits_shares_one_transaction(backend: SqliteBackend) -> None:
@@ -68,29 +68,21 @@ async def test_a_value_that_sqlite_cannot_hold_fails_alone(backend: SqliteBacken
     assert len(await backend.puller("votes").pull(10)) == 2
 
 
-async def test_a_full_disk_is_an_outage_that_ends_by_itself(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    pages = 60
-    connect: Callable[..., sqlite3.Connection] = sqlite3.connect
-
-    def small(*arguments: object, **keywords: object) -> sqlite3.Connection:
-        connection = connect(*arguments, **keywords)
-        connection.execute(f"PRAGMA max_page_count = {pages}")
-        return connection
-
-    monkeypatch.setattr("tally.embedded.file.sqlite3.connect", small)
+async def test_a_full_disk_is_an_outage_that_ends_by_itself(settings: Settings, tmp_path: Path) -> None:
     backend = await embedded.open(settings)
     await backend.prepare()
+    await backend.write(lambda transaction: transaction.execute("PRAGMA max_page_count = 60"))
     await backend.publisher.publish("votes", [Outgoing(b"before", {})])
     big = Upsert(Entity(key=(("P", "a"),), properties={"b": b"x" * 400_000}))
     with pytest.raises(Unavailable, match=rf"{tmp_path}.*disk is full") as raised:
         await backend.store.commit([big])
     assert raised.value.status == "SQLITE_FULL"
-    await backend.publisher.publish("votes", [Outgoing(b"small", {})])
-    pages = 10_000
-    with pytest.raises(Unavailable):
-        await backend.store.commit([big])  # the old connection; the failure opens a new one
+    together = [backend.store.commit([big]) for _ in range(20)]
+    small = backend.publisher.publish("votes", [Outgoing(b"small", {})])
+    results = await asyncio.gather(small, *together, return_exceptions=True)
+    assert not isinstance(results[0], BaseException), "what fits goes on beside what does not"
+    assert all(isinstance(result, Unavailable) for result in results[1:])
+    await backend.write(lambda transaction: transaction.execute("PRAGMA max_page_count = 10000"))
     await backend.store.commit([big])
     assert [message.data for message in await backend.puller("votes").pull(10)] == [b"before", b"small"]
     await backend.close()
@@ -153,6 +145,35 @@ async def test_more_waiting_writes_than_the_limit_are_turned_away(
     gate.set()
     await asyncio.gather(*held)
     await backend.write(lambda transaction: None)
+
+
+async def test_a_file_deleted_or_replaced_while_in_use_takes_no_more_writes(
+    backend: SqliteBackend, settings: Settings, clock: HandClock
+) -> None:
+    await backend.publisher.publish("votes", [Outgoing(b"a", {})])
+    for file in settings.state.iterdir():
+        file.unlink()
+    for _ in range(2):
+        with pytest.raises(Unavailable):
+            await backend.publisher.publish("votes", [Outgoing(b"b", {})])
+        with pytest.raises(Unavailable):
+            await backend.store.get([(("P", "a"),)])
+    assert not list(settings.state.glob("tally.sqlite3")), "no empty file is made in its place"
+    other = await embedded.open(settings, clock)
+    await other.prepare()
+    await backend.publisher.publish("votes", [Outgoing(b"c", {})])
+    assert [message.data for message in await other.puller("votes").pull(10)] == [b"c"]
+    await other.close()
+
+
+async def test_a_child_of_a_fork_is_told_to_open_its_own(
+    backend: SqliteBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.getpid", lambda: -1)
+    for attempt in (backend.publisher.publish("votes", [Outgoing(b"a", {})]), backend.store.get([(("P", "a"),)])):
+        with pytest.raises(Unavailable, match="before a fork") as raised:
+            await attempt
+        assert raised.value.status == "FORKED"
 
 
 @pytest.mark.parametrize(
