@@ -101,9 +101,9 @@ EMBEDDED_GROUP_WRITES = Limit(4_096, "writes", "writes that share one transactio
 
 # Runs of task functions
 CHUNK_BYTES = Limit(900_000, "bytes", "one chunk of a large payload or result")
-INLINE_BYTES = Limit(200_000, "bytes", "a payload or result that needs no chunks")
+RUN_INLINE_BYTES = Limit(200_000, "bytes", "a payload or result that needs no chunks")
 PROGRESS_BYTES = Limit(4_000, "bytes", "what a task shows of its progress")
-ERROR_BYTES = Limit(64_000, "bytes", "an error text or traceback that is kept of a run")
+RUN_ERROR_BYTES = Limit(64_000, "bytes", "an error text or traceback that is kept of a run")
 ATTEMPTS_KEPT = Limit(20, "attempts", "latest attempts that are kept of a run")
 
 TABLE = {name: value for name, value in globals().items() if isinstance(value, Limit)}

@@ -127,7 +127,7 @@ class Tasks:
 
     async def _delivery(self, request: Request, run: Run, now: int) -> Delivery:
         arguments, blob = request.arguments, None
-        if len(arguments) > limits.INLINE_BYTES:
+        if len(arguments) > limits.RUN_INLINE_BYTES:
             blob = await blobs.put(self._store, arguments, expires=run.due + UNRUN, random=self._random)
             arguments = b"{}"
         call = Call(

@@ -207,11 +207,11 @@ def cancel(run: Run, *, now: int) -> Run:
 
 
 def short(text: str) -> str:
-    """Cut a long text in the middle, to ERROR_BYTES of UTF-8."""
+    """Cut a long text in the middle, to RUN_ERROR_BYTES of UTF-8."""
     data = text.encode(errors="backslashreplace")
-    if len(data) <= limits.ERROR_BYTES:
+    if len(data) <= limits.RUN_ERROR_BYTES:
         return data.decode()
-    half = limits.ERROR_BYTES // 2 - 8
+    half = limits.RUN_ERROR_BYTES // 2 - 8
     return f"{data[:half].decode(errors='ignore')}\n…\n{data[-half:].decode(errors='ignore')}"
 
 

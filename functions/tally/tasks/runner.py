@@ -232,7 +232,7 @@ class Runner:
         await self._end(attempt, end)
 
     async def _write(self, attempt: _Attempt, data: bytes) -> tuple[msgspec.Raw, blobs.Blob | None]:
-        if len(data) <= limits.INLINE_BYTES:
+        if len(data) <= limits.RUN_INLINE_BYTES:
             return msgspec.Raw(data), None
         keep = attempt.run.keep
         expires = None if keep is None else self._clock.now() + round((keep + 2 * steps.KEEP_MIN) * SECOND)
