@@ -59,6 +59,28 @@ class _Call(asyncio.TimerHandle):
         return self.context
 
 
+class _Task(asyncio.Task[Any]):
+    """A task whose hash is a number of the loop's: a set of tasks has the same order in each run."""
+
+    def __init__(self, work: Any, *, number: int, **options: Any) -> None:
+        self._number = number
+        super().__init__(work, **options)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class _Future(asyncio.Future[Any]):
+    """A future whose hash is a number of the loop's, as for tasks."""
+
+    def __init__(self, *, number: int, loop: asyncio.AbstractEventLoop) -> None:
+        self._number = number
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
 class VirtualLoop(asyncio.BaseEventLoop):
     """Use as `with VirtualLoop() as loop: loop.run(main())`. `run` may be called again; time goes on."""
 
@@ -132,7 +154,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return call
 
     def create_future(self) -> asyncio.Future[Any]:
-        return asyncio.Future(loop=self)
+        return _Future(number=next(self._order), loop=self)
 
     def create_task(
         self,
@@ -142,9 +164,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         context: Context | None = None,
         **options: Any,
     ) -> asyncio.Task[T]:
-        task: asyncio.Task[T] = asyncio.Task(
-            coro, loop=self, name=None if name is None else str(name), context=context, **options
-        )
+        title = None if name is None else str(name)
+        task = _Task(coro, number=next(self._order), loop=self, name=title, context=context, **options)
         self._tasks[id(task)] = (task, process.current(context))
         task.add_done_callback(self._forget, context=process.no_process())
         return task

@@ -6,13 +6,13 @@
 import asyncio
 import heapq
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from types import MappingProxyType
 from typing import Protocol
 
 from tally.clock import Clock
-from tally.errors import Rejected
+from tally.errors import Refused, Rejected
 from tally.limits import ACK_IDS, PUBLISH_BYTES, PUBLISH_MESSAGES, PULL_BYTES, PULL_MESSAGES
 from tally.ports import Outgoing, Received
 
@@ -69,6 +69,7 @@ class _Message:
 class FakeSubscription:
     """A Puller. `patience`: how long a pull waits for a first message; `deadline`: seconds of a lease.
 
+    `unsettled` counts the messages that are not acknowledged yet; `on_settled` is called with the id of each that is.
     `answer_messages` and `answer_bytes` bound one answer, as the service (or an emulator: 100 messages) does.
     """
 
@@ -93,6 +94,7 @@ class FakeSubscription:
         self._expiries: list[tuple[float, str]] = []
         self._pullers: deque[asyncio.Future[None]] = deque()
         self.unsettled = 0
+        self.on_settled: Callable[[str], None] | None = None
 
     async def pull(self, max_messages: int) -> Sequence[Received]:
         if not 0 < max_messages <= PULL_MESSAGES:
@@ -118,6 +120,8 @@ class FakeSubscription:
             if not message.settled:
                 message.settled = True
                 self.unsettled -= 1
+                if self.on_settled:
+                    self.on_settled(message.message_id)
 
     async def extend(self, ack_ids: Sequence[str], seconds: int) -> None:
         _check_ids(ack_ids)
@@ -220,12 +224,12 @@ class FakePubSub:
 
     def puller(self, subscription: str) -> FakeSubscription:
         if subscription not in self._subscriptions:
-            raise Rejected(f"no subscription {subscription!r}", status="NOT_FOUND")
+            raise Refused(f"no subscription {subscription!r}", status="NOT_FOUND")
         return self._subscriptions[subscription]
 
     async def publish(self, topic: str, messages: Sequence[Outgoing]) -> Sequence[str]:
         if topic not in self._topics:
-            raise Rejected(f"no topic {topic!r}", status="NOT_FOUND")
+            raise Refused(f"no topic {topic!r}", status="NOT_FOUND")
         _check_messages(messages)
         now = self._clock.now()
         ids = []
