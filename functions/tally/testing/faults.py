@@ -59,8 +59,8 @@ class Fate(NamedTuple):
 class Plan:
     """Decides by its random and its rates (fault → probability per occasion). `quiet` lets no more faults happen.
 
-    `latency` is the mean of one way in seconds; `deadline` the client's own; `lateness` the longest delay of what
-    comes late.
+    `latency`, which may be changed, is the mean of one way in seconds; `deadline` the client's own; `lateness` the
+    longest delay of what comes late.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Plan:
         self.fired: Counter[str] = Counter()
         self.quiet = False
         self._rates = rates
-        self._latency = latency
+        self.latency = latency
         self._deadline = deadline
         self._longest = lateness
         self._fates = {call: [(fate, rates.get(f"{call}:{fate}", 0.0)) for fate in FATES] for call in CALLS}
@@ -104,7 +104,7 @@ class Plan:
 
     def fate(self, call: str) -> Fate:
         """Return what becomes of the next call of this kind."""
-        there = back = self._latency * (0.5 + self.random.random())
+        there = back = self.latency * (0.5 + self.random.random())
         if self._outages and call in self._outages:
             return Fate(there, back, before=self._outages[call])
         if self.quiet:

@@ -1,0 +1,135 @@
+"""What must be true at quiescence, of the contents of the store and of Pub/Sub alone."""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from tally import limits
+from tally.clock import SECOND
+from tally.ports import Entity, Key
+from tally.testing.clock import EPOCH
+from tally.testing.store import size
+from tests.simulation.traffic import Submitted, Traffic
+from tests.simulation.truth import Copy, Rank, Truth, WatchedStore, records
+
+GRACE = 60 * SECOND
+_LATEST = EPOCH + 100_000 * SECOND  # later than any clock of the run
+
+
+def judge(truth: Truth, store: WatchedStore, traffic: Traffic) -> list[str]:
+    """Return what is wrong, as sentences; what was seen on the way comes first."""
+    live: dict[tuple[str, bytes], Rank] = {}
+    wrong = list(truth.wrong)
+    for shard in store.of_kind("Shard"):
+        wrong += _shard(truth, store, shard, live)
+    wrong += _strays(store)
+    wrong += _ballots(truth, live)
+    wrong += _accepted(truth, live, traffic)
+    wrong += _submitted(truth, traffic)
+    wrong += _letters(truth)
+    return wrong
+
+
+def _shard(truth: Truth, store: WatchedStore, shard: Entity, live: dict[tuple[str, bytes], Rank]) -> Iterator[str]:
+    """Counts = ledger; adds the shard's live records to `live`."""
+    name = str(shard.key[0][1])
+    poll, _, partition = name.rpartition(":")
+    if poll.startswith("~"):
+        return  # what a worker that died while it tried the version guard left behind
+    if poll not in truth.polls:
+        yield f"shard {name} belongs to no poll"
+        return
+    ranks: dict[bytes, Rank] = {}
+    where: dict[bytes, int] = {}
+    listed = json.loads(str(shard.properties["segments"]))
+    for sequence, count, _ in listed:
+        segment = store.entities.get((*shard.key, ("Segment", sequence)))
+        if segment is None:
+            yield f"shard {name} lists segment {sequence}, which is missing"
+            continue
+        if len(records(segment)) != count:
+            yield f"segment {sequence} of {name} holds {len(records(segment))} records, listed are {count}"
+        for ballot, rank in records(segment):
+            best = truth.better(poll, rank, ranks.get(ballot, rank))
+            if best == rank:
+                ranks[ballot], where[ballot] = rank, sequence
+    of_segment = Counter(where.values())
+    for sequence, _, alive in listed:
+        if of_segment[sequence] != alive:
+            yield f"segment {sequence} of {name} has {of_segment[sequence]} live records, listed are {alive}"
+    if shard.properties["ballots"] != len(ranks):
+        yield f"shard {name} says {shard.properties['ballots']!r} ballots, its segments hold {len(ranks)}"
+    counted = Counter(dict(enumerate(json.loads(str(shard.properties["counts"])))))
+    if +counted != Counter(number for _, number in ranks.values()):
+        yield f"shard {name} counts {dict(+counted)}, its segments {Counter(number for _, number in ranks.values())}"
+    for ballot, rank in ranks.items():
+        if int.from_bytes(ballot, "big") % truth.polls[poll]["partitions"] != int(partition):
+            yield f"ballot {ballot.hex()} is in the wrong partition {name}"
+        if (poll, ballot) in live:
+            yield f"ballot {ballot.hex()} counts twice"
+        live[poll, ballot] = rank
+
+
+def _strays(store: WatchedStore) -> Iterator[str]:
+    """No entity that nothing lists, none over its limit."""
+    listed: dict[Key, set[int]] = defaultdict(set)
+    for shard in store.of_kind("Shard"):
+        listed[shard.key] = {sequence for sequence, _, _ in json.loads(str(shard.properties["segments"]))}
+        if size(shard) > limits.SHARD_BYTES:
+            yield f"shard {shard.key} has {size(shard)} bytes"
+    for segment in store.of_kind("Segment"):
+        if segment.key[-1][1] not in listed[segment.key[:-1]]:
+            yield f"segment {segment.key} is listed by no shard"
+        if size(segment) > limits.SEGMENT_BYTES:
+            yield f"segment {segment.key} has {size(segment)} bytes"
+
+
+def _ballots(truth: Truth, live: dict[tuple[str, bytes], Rank]) -> Iterator[str]:
+    """A ballot's record is the best of the copies that were published, dead letters left out."""
+    copies = truth.copies_of()
+    for place in live.keys() - copies.keys():
+        yield f"ballot {place[1].hex()} of {place[0]} counts and was never published"
+    for place, published in copies.items():
+        if place[0] not in truth.polls:
+            continue
+        rank = live.get(place)
+        must = [truth.rank(copy) for copy in published if copy not in truth.letters]
+        if rank is None:
+            if must:
+                yield f"ballot {place[1].hex()} of {place[0]} is published and does not count"
+        elif rank not in [truth.rank(copy) for copy in published]:
+            yield f"ballot {place[1].hex()} of {place[0]} counts as {rank}, as which it was not published"
+        elif any(truth.better(place[0], rank, other) != rank for other in must):
+            yield f"ballot {place[1].hex()} of {place[0]} counts as {rank}, the copies are {sorted(must)}"
+
+
+def _accepted(truth: Truth, live: dict[tuple[str, bytes], Rank], traffic: Traffic) -> Iterator[str]:
+    """202 means counted."""
+    for place in sorted(traffic.accepted - live.keys()):
+        letters = {reason for copy, reason in truth.letters.items() if (copy.poll, copy.ballot) == place}
+        if letters != {"poll-deleted"}:
+            yield f"ballot {place[1].hex()} of {place[0]} was accepted and does not count; dead letters: {letters}"
+
+
+def _submitted(truth: Truth, traffic: Traffic) -> Iterator[str]:
+    for votes in truth.published.values():
+        for copy in votes:
+            if Submitted(copy.poll, copy.ballot, copy.option) not in traffic.submitted | traffic.strange:
+                yield f"ballot {copy.ballot.hex()} of {copy.poll} was published for {copy.option} and not submitted"
+
+
+def _letters(truth: Truth) -> Iterator[str]:
+    """No good vote is refused."""
+    for copy, reason in truth.letters.items():
+        if _is_good(truth, copy) and reason != "poll-deleted":
+            yield f"a good vote of ballot {copy.ballot.hex()} of {copy.poll} is a dead letter: {reason}"
+
+
+def _is_good(truth: Truth, copy: Copy) -> bool:
+    """Say whether a worker has to count the copy, by the last definition: changes only ever refuse more."""
+    poll = truth.polls.get(copy.poll)
+    if poll is None or copy.accepted_at > _LATEST:
+        return False
+    withdrawn = {option["id"]: option.get("withdrawn_at", 1 << 62) for option in poll["options"]}
+    ends = min(poll["closes_at"], poll["deleted_at"])
+    return copy.option in withdrawn and copy.accepted_at <= min(ends, withdrawn[copy.option]) + GRACE

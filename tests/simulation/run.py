@@ -1,0 +1,85 @@
+"""Runs one seed to quiescence and judges it."""
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass
+from time import perf_counter
+
+from tally.testing.loop import Deadlock, Spinning
+from tests.simulation import oracles
+from tests.simulation.processes import Chaos, Function, Worker
+from tests.simulation.traffic import Traffic
+from tests.simulation.world import World
+
+FUNCTIONS, WORKERS = 2, 3
+CHAOS_SECONDS = 40.0
+QUIET_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """`wrong` is empty if all held. `fired`: faults and events by name."""
+
+    seed: int
+    wrong: tuple[str, ...]
+    fired: Counter[str]
+    ballots: int
+    commits: int
+    virtual_seconds: float
+    seconds: float
+    log: tuple[str, ...] = ()
+
+
+def simulate(seed: int, *, log: bool = False) -> Outcome:
+    begun = perf_counter()
+    world = World(seed, log=log)
+    functions = [Function(world, number) for number in range(1, FUNCTIONS + 1)]
+    workers = [Worker(world, number) for number in range(1, WORKERS + 1)]
+    traffic = Traffic(world, functions)
+    with world.loop as loop, world.logging():
+        try:
+            loop.run(_run(world, functions, workers, traffic))
+        except (Deadlock, Spinning, RuntimeError) as error:
+            world.truth.say(f"the run broke down: {error!r} {error.__cause__!r}")
+        virtual = loop.time()
+    wrong = oracles.judge(world.truth, world.store, traffic)
+    if world.truth.folds:
+        world.plan.fired["ledger:folded"] += world.truth.folds
+    return Outcome(
+        seed=seed,
+        wrong=tuple(wrong),
+        fired=world.plan.fired,
+        ballots=len(world.truth.committed),
+        commits=world.truth.commits,
+        virtual_seconds=virtual,
+        seconds=perf_counter() - begun,
+        log=tuple(world.log or ()),
+    )
+
+
+async def _run(world: World, functions: list[Function], workers: list[Worker], traffic: Traffic) -> None:
+    hosts: list[Function | Worker] = [*functions, *workers]
+    for host in hosts:
+        host.start()
+    chaos = Chaos(world, functions, workers)
+    supervisor = asyncio.create_task(chaos.supervise())
+    voting = asyncio.create_task(traffic.run())
+    await chaos.run(CHAOS_SECONDS)
+    await chaos.settle()
+    world.note("quiet from here on")
+    world.plan.quiet = True
+    await asyncio.wait([voting], timeout=QUIET_SECONDS)
+    if not voting.done():
+        world.truth.say("clients still wait for an answer")
+    else:
+        voting.result()
+    for _ in range(int(QUIET_SECONDS)):
+        if world.votes.unsettled <= traffic.newer:
+            break
+        await asyncio.sleep(1)
+    if world.votes.unsettled > traffic.newer:
+        world.truth.say(f"livelock: {world.votes.unsettled} messages are not settled")
+    supervisor.cancel()
+    for worker in workers:
+        if worker.up:
+            await worker.terminate()
