@@ -8,7 +8,7 @@ from random import Random
 from typing import NamedTuple, TypeVar
 
 from tally.clock import SECOND
-from tally.errors import BackendError, Busy, Conflict, TallyError, VoteRefused
+from tally.errors import BackendError, Busy, Conflict, InvalidInput, TallyError, VoteRefused
 from tally.ports import Outgoing
 from tally.votes.edit import NewOption, NewPoll, Patch
 from tally.votes.intake import Cast, Intake, Receipt
@@ -229,7 +229,7 @@ class Traffic:
             try:
                 await work()
                 return
-            except Conflict:
+            except (Conflict, InvalidInput):  # done by an attempt whose answer was lost
                 return
             except (BackendError, Busy):
                 await asyncio.sleep(1)

@@ -99,7 +99,7 @@ class World:
             self.pubsub.create_subscription(name, name, answer_messages=dice.choice((5, 100, 1_000)))
         self.votes = self.pubsub.puller("votes")
         self.votes.on_settled = self.truth.saw_settled
-        self.network = Network(self.plan)
+        self.network = Network(self.plan, waiting=("pull",))
         self.faulty_store = FaultyStore(self.store, self.network)
         self.publisher = FaultyPublisher(self.pubsub, self.network)
 

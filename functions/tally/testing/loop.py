@@ -39,8 +39,8 @@ class _Call(asyncio.TimerHandle):
         self.at = at
         self.function = function
         self.args = args
-        self.context = copy_context() if context is None else context
-        self.owner = process.current(self.context)
+        self.context = context = copy_context() if context is None else context
+        self.owner = context.get(process.CURRENT)
         self.gone = False
 
     def __repr__(self) -> str:
@@ -242,7 +242,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
             if not due:
                 return
             call = due.pop(self._pick()) if len(due) > 1 else due.pop()
-            if call.gone or (call.owner is not None and not call.owner.admits(call)):
+            owner = call.owner
+            if call.gone or (owner is not None and not owner.admits(call)):
                 continue
             try:
                 call.context.run(call.function, *call.args)
@@ -254,8 +255,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Choose whose callback is next; within a process it is the oldest."""
         if self._random is None:
             return 0
-        owner = self._due[int(self._random.random() * len(self._due))].owner
-        return next(place for place, call in enumerate(self._due) if call.owner is owner)
+        due = self._due
+        owner = due[int(self._random.random() * len(due))].owner
+        place = 0
+        while due[place].owner is not owner:
+            place += 1
+        return place
 
     def _jump(self) -> None:
         timers = self._timers

@@ -23,7 +23,7 @@ class Process:
         self.fuse: int | None = None
         self._held: list[asyncio.Handle] = []
         self._context = copy_context()
-        self._context.run(_current.set, self)
+        self._context.run(CURRENT.set, self)
 
     def __repr__(self) -> str:
         return f"<Process {self.name}>"
@@ -62,12 +62,12 @@ class Process:
         return True
 
 
-_current: ContextVar[Process | None] = ContextVar("process", default=None)
+CURRENT: ContextVar[Process | None] = ContextVar("process", default=None)
 
 
 def current(context: Context | None = None) -> Process | None:
     """Return the process that runs, or that a context belongs to."""
-    return _current.get() if context is None else context.get(_current)
+    return CURRENT.get() if context is None else context.get(CURRENT)
 
 
 def no_process() -> Context:
