@@ -154,7 +154,7 @@ class Chaos:
         )
         weights, choices = zip(*harms, strict=True)
         while self._world.loop.time() < until:
-            await asyncio.sleep(self._dice.expovariate(0.5))
+            await asyncio.sleep(self._dice.expovariate(0.6))
             (harm,) = self._dice.choices(choices, weights)
             self._start(harm())
 
@@ -201,12 +201,12 @@ class Chaos:
         zombie.freeze()
         if replaced := self._dice.random() < 0.5:
             host.start()
-        await asyncio.sleep(self._dice.uniform(1, 30))
+        await asyncio.sleep(self._dice.uniform(1, 20))
         if not zombie.dead:
             self._world.note(f"thaw {zombie}", "process:came-back")
             self._world.loop.thaw(zombie)
         if replaced:
-            await asyncio.sleep(self._dice.uniform(1, 20))
+            await asyncio.sleep(self._dice.uniform(1, 10))
             zombie.kill()
 
     async def _terminate(self) -> None:
@@ -252,6 +252,6 @@ class Chaos:
 
         self._world.note(f"poison {shard[1]}: {error.status}", "partition:poisoned")
         self._world.faulty_store.poison = poison
-        await asyncio.sleep(self._dice.uniform(1, 25))
+        await asyncio.sleep(self._dice.uniform(1, 20))
         if self._world.faulty_store.poison is poison:
             self._world.faulty_store.poison = None

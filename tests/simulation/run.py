@@ -12,7 +12,7 @@ from tests.simulation.traffic import Traffic
 from tests.simulation.world import World
 
 FUNCTIONS, WORKERS = 2, 3
-CHAOS_SECONDS = 40.0
+CHAOS_SECONDS = 30.0
 QUIET_SECONDS = 600.0
 
 

@@ -24,7 +24,7 @@ REVOTES: tuple[Revote, ...] = ("keep", "replace")
 MAIN, SIDE = "main", "side"
 PARTITIONS = 4
 SINGLES, LISTS, LIST_VOTES, SIDE_VOTES, TIED = 100, 18, 12, 36, 8
-VOTING_SECONDS = 25.0
+VOTING_SECONDS = 20.0
 
 
 class Submitted(NamedTuple):
