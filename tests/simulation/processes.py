@@ -140,6 +140,11 @@ class Chaos:
         self._hosts: list[Function | Worker] = [*functions, *workers]
         self._functions = functions
         self._dice = world.random("chaos")
+        self._poisons: list[Unavailable | Rejected] = [
+            Unavailable("poisoned", status="PERMISSION_DENIED"),
+            Unavailable("poisoned", status="INTERNAL"),
+            Rejected("poisoned", status="INVALID_ARGUMENT"),
+        ]
         self._jobs: set[asyncio.Task[None]] = set()
 
     async def run(self, until: float) -> None:
@@ -237,15 +242,9 @@ class Chaos:
         self._world.note(f"{name} is back")
 
     async def _poison(self) -> None:
-        """Refuse every commit of one partition for a while."""
+        """Refuse every commit of one partition for a while; with INVALID_ARGUMENT once: it may well blame the votes."""
         shard = ("Shard", f"main:{self._dice.randrange(4)}")
-        error = self._dice.choice(
-            (
-                Unavailable("poisoned", status="PERMISSION_DENIED"),
-                Unavailable("poisoned", status="INTERNAL"),
-                Rejected("poisoned", status="INVALID_ARGUMENT"),
-            )
-        )
+        error = self._poisons.pop() if len(self._poisons) > 1 else self._poisons[0]
 
         def poison(writes: Sequence[Write]) -> Unavailable | Rejected | None:
             return error if any(key_of(write)[0] == shard for write in writes) else None

@@ -74,7 +74,7 @@ async def _run(world: World, functions: list[Function], workers: list[Worker], t
     else:
         voting.result()
     for _ in range(int(QUIET_SECONDS)):
-        if world.votes.unsettled <= traffic.newer:
+        if world.votes.unsettled <= traffic.newer and not world.network.late:
             break
         await asyncio.sleep(1)
     if world.votes.unsettled > traffic.newer:

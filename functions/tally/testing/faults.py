@@ -145,13 +145,14 @@ class Plan:
 class Network:
     """Carries calls to a service and answers back, as the plan says.
 
-    `waiting` names the calls in which the service may wait: each is carried by a task. The others must answer at once,
-    as the fakes do: that is a third faster.
+    `late` counts the calls that failed and are still to be applied. `waiting` names the calls in which the service may
+    wait: each is carried by a task. The others must answer at once, as the fakes do: that is a third faster.
     """
 
     def __init__(self, plan: Plan, *, waiting: Collection[str] = CALLS) -> None:
         self.plan = plan
         self._waiting = waiting
+        self.late = 0
         self._outside = no_process()
         self._carriers: set[asyncio.Task[None]] = set()
 
@@ -161,47 +162,48 @@ class Network:
         answer: asyncio.Future[T] = loop.create_future()
         fate = self.plan.fate(name)
         if name in self._waiting:
-            carrier = loop.create_task(_carry(send, fate, answer), context=self._outside.copy())
+            carrier = loop.create_task(self._carry(send, fate, answer), context=self._outside.copy())
             self._carriers.add(carrier)
             carrier.add_done_callback(self._carriers.discard, context=self._outside)
         else:
-            loop.call_later(fate.there, _deliver, loop, send, fate, answer, context=self._outside)
+            loop.call_later(fate.there, self._deliver, send, fate, answer, context=self._outside)
         return await answer
 
+    async def _carry(self, send: Callable[[], Coroutine[Any, Any, T]], fate: Fate, answer: asyncio.Future[T]) -> None:
+        """Carry a call to a service that may wait."""
+        await asyncio.sleep(fate.there)
+        if fate.before is not None:
+            _settle(answer, fate.before)
+            if fate.late is None:
+                return
+            self.late += 1
+            await asyncio.sleep(fate.late)
+            self.late -= 1
+        outcome: T | BackendError
+        for _ in range(fate.times):
+            try:
+                outcome = await send()
+            except BackendError as error:
+                outcome = error
+        await asyncio.sleep(fate.back)
+        _settle(answer, fate.after or outcome)
 
-async def _carry(send: Callable[[], Coroutine[Any, Any, T]], fate: Fate, answer: asyncio.Future[T]) -> None:
-    """Carry a call to a service that may wait."""
-    await asyncio.sleep(fate.there)
-    if fate.before is not None:
-        _settle(answer, fate.before)
-        if fate.late is None:
+    def _deliver(self, send: Callable[[], Coroutine[Any, Any, T]], fate: Fate, answer: asyncio.Future[T]) -> None:
+        """Bring a call to a service that answers at once, or its refusal back; runs outside all processes."""
+        loop = asyncio.get_running_loop()
+        if fate.before is not None:
+            _settle(answer, fate.before)
+            if fate.late is not None:
+                self.late += 1
+                loop.call_later(fate.late, self._deliver_late, send)
             return
-        await asyncio.sleep(fate.late)
-    outcome: T | BackendError
-    for _ in range(fate.times):
-        try:
-            outcome = await send()
-        except BackendError as error:
-            outcome = error
-    await asyncio.sleep(fate.back)
-    _settle(answer, fate.after or outcome)
+        for _ in range(fate.times):
+            outcome = _at_once(send)
+        loop.call_later(fate.back, _settle, answer, fate.after or outcome)
 
-
-def _deliver(
-    loop: asyncio.AbstractEventLoop,
-    send: Callable[[], Coroutine[Any, Any, T]],
-    fate: Fate,
-    answer: asyncio.Future[T],
-) -> None:
-    """Bring a call to a service that answers at once, or its refusal back; runs outside all processes."""
-    if fate.before is not None:
-        _settle(answer, fate.before)
-        if fate.late is not None:
-            loop.call_later(fate.late, _at_once, send)
-        return
-    for _ in range(fate.times):
-        outcome = _at_once(send)
-    loop.call_later(fate.back, _settle, answer, fate.after or outcome)
+    def _deliver_late(self, send: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        self.late -= 1
+        _at_once(send)
 
 
 def _at_once(send: Callable[[], Coroutine[Any, Any, T]]) -> T | BackendError:

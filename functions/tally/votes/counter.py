@@ -32,6 +32,7 @@ class Counter:
     ) -> None:
         self.key: Key = keys.shard(poll_id, partition)
         self.rivals = 0
+        self.commits = 0
         self._store = store
         self._revote: Revote = revote
         self._loads = loads
@@ -90,6 +91,7 @@ class Counter:
         self._held = plan.after(held, answer.versions[0], self._revote)
         self._behind = False
         self._own_sequence = plan.shard.sequence
+        self.commits += 1
         return ledger.settled(self._held, records, self._revote)
 
     async def _read(self, held: Partition) -> Partition:

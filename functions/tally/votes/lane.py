@@ -85,7 +85,6 @@ class Lane:
         self._time: Callable[[], float] = asyncio.get_running_loop().time
         self._losses = 0
         self._limit = SEGMENT_RECORDS
-        self._commits = 0
         self._suspects: dict[tuple[int, int], int] = {}
         self._next_commit = 0.0
 
@@ -130,9 +129,9 @@ class Lane:
             return
         done = await self.counter.commit(batch.records)
         self._remove(batch, done)
+        self._clear(batch.records[done])
         self._desk.settle(batch.owner[done])
         self._losses = self.failures = 0
-        self._commits += 1
         self._limit = min(self._limit * 2, SEGMENT_RECORDS)
         self.problem = ""
         self.failed_at, self.succeeded_at = None, self._time()
@@ -165,7 +164,7 @@ class Lane:
             return
         ballot = (int(batch.records.high[0]), int(batch.records.low[0]))
         row = _first(1, len(self.waiting[0]))
-        if self._suspects.setdefault(ballot, self._commits) < self._commits:
+        if self._suspects.setdefault(ballot, self.counter.commits) < self.counter.commits:
             self._suspects.clear()
             self._remove(batch, np.ones(1, np.bool_))
             self._desk.refuse(self, batch, "store-rejected")
@@ -173,6 +172,12 @@ class Lane:
         first, *later = self.waiting
         self.waiting = [part for part in (first.rows(~row), *later, first.rows(row)) if len(part)]
         await self._failed(error)
+
+    def _clear(self, settled: Records) -> None:
+        """Suspect no longer what the store took after all: it had refused the partition, not the vote."""
+        if self._suspects:
+            for ballot in zip(settled.high.tolist(), settled.low.tolist(), strict=True):
+                self._suspects.pop(ballot, None)
 
     async def _purged(self, batch: Waiting) -> None:
         """The shard was deleted under us, with its poll: the votes are dead letters, and no new shard may be made."""

@@ -136,19 +136,28 @@ class Worker:
         return task
 
     async def _guard_holds(self, stop: asyncio.Event) -> bool:
-        """Probe the store until it answers; False if the worker is to stop meanwhile."""
+        """Probe the store until it answers; False, at once, if the worker is to stop meanwhile."""
+        probing = asyncio.create_task(self._probe())
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait((probing, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if probing.done():
+                probing.result()
+            return probing.done()
+        finally:
+            probing.cancel()
+            stopping.cancel()
+
+    async def _probe(self) -> None:
         attempt = 0
-        while not stop.is_set():
+        while True:
             try:
                 await guard.probe(self._store, UUID(int=self._random.getrandbits(128)))
-                return True
-            except UnsafeStore:
-                raise
+                return
             except BackendError as error:
                 attempt += 1
                 event("guard-probe-failed", level=logging.WARNING, status=error.status, reason=error.message)
                 await self._back_off(attempt)
-        return False
 
     async def _pull_forever(self) -> None:
         failures = 0
@@ -227,10 +236,10 @@ class Worker:
             await asyncio.wait(list(self._lanes.running.values()), timeout=begun + FLUSH_END - self._time())
         for task in (inbox, *self._lanes.running.values()):
             task.cancel()
-        for finish, end in ((self._inbox.flush(), ACKS_END), (self._inbox.release_all(), RELEASE_END)):
+        for finish, end in ((self._inbox.flush, ACKS_END), (self._inbox.release_all, RELEASE_END)):
             try:
                 async with asyncio.timeout(max(0.0, begun + end - self._time())):
-                    await finish
+                    await finish()
             except TimeoutError:
                 event("shutdown-cut-short", level=logging.WARNING)
         for task in list(self._tasks):

@@ -1,0 +1,57 @@
+import asyncio
+from collections.abc import Sequence
+from random import Random
+
+from tally.errors import BackendError, Rejected
+from tally.ports import Write
+from tally.testing.faults import FaultyStore, Network, Plan
+from tally.testing.loop import VirtualLoop
+from tally.testing.store import key_of
+from tests.unit.votes.pipeline import Pipeline, poll, votes
+
+
+def test_a_worker_stops_at_once_while_it_still_probes_the_store(tally_loop: VirtualLoop) -> None:
+    async def main() -> None:
+        pipeline = Pipeline()
+        await pipeline.prepare(poll())
+        pipeline.store = FaultyStore(pipeline.store, Network(Plan(Random(1), {"commit:request-lost": 1.0})))
+        stop = asyncio.Event()
+        run = asyncio.create_task(pipeline.worker().run(stop))
+        await asyncio.sleep(1)
+        stop.set()
+        async with asyncio.timeout(1):
+            assert await run == 0
+
+    tally_loop.run(main())
+
+
+def test_copies_that_need_no_write_do_not_prove_that_a_partition_takes_votes(tally_loop: VirtualLoop) -> None:
+    """While a partition refuses every commit, a vote must not be blamed: only a neighbour's commit clears the others."""
+
+    async def main() -> None:
+        pipeline, made = Pipeline(), poll(partitions=1)
+        await pipeline.prepare(made)
+        now = pipeline.clock.now()
+        await pipeline.publish(votes(made, [1], now))
+        await pipeline.drain()
+        store = pipeline.store = FaultyStore(pipeline.store, Network(Plan(Random(1), {})))
+        stop = asyncio.Event()
+        run = asyncio.create_task(pipeline.worker().run(stop))
+        await asyncio.sleep(2)
+        store.poison = _refuse_ledger
+        await pipeline.publish(votes(made, [2], now))
+        for _ in range(10):
+            await asyncio.sleep(2)
+            await pipeline.publish(votes(made, [1], now))
+        store.poison = None
+        await asyncio.sleep(120)
+        stop.set()
+        await run
+        assert await pipeline.dead_letters() == []
+        assert sum((await pipeline.totals(made)).values()) == 2
+
+    tally_loop.run(main())
+
+
+def _refuse_ledger(writes: Sequence[Write]) -> BackendError | None:
+    return Rejected("poisoned", status="INVALID_ARGUMENT") if key_of(writes[0])[0] == ("Shard", "p:0") else None
