@@ -107,8 +107,7 @@ def _accepted(truth: Truth, live: dict[tuple[str, bytes], Rank], traffic: Traffi
     """202 means counted."""
     for place in sorted(traffic.accepted - live.keys()):
         letters = {reason for copy, reason in truth.letters.items() if (copy.poll, copy.ballot) == place}
-        if letters != {"poll-deleted"}:
-            yield f"ballot {place[1].hex()} of {place[0]} was accepted and does not count; dead letters: {letters}"
+        yield f"ballot {place[1].hex()} of {place[0]} was accepted and does not count; dead letters: {letters}"
 
 
 def _submitted(truth: Truth, traffic: Traffic) -> Iterator[str]:
@@ -121,7 +120,7 @@ def _submitted(truth: Truth, traffic: Traffic) -> Iterator[str]:
 def _letters(truth: Truth) -> Iterator[str]:
     """No good vote is refused."""
     for copy, reason in truth.letters.items():
-        if _is_good(truth, copy) and reason != "poll-deleted":
+        if _is_good(truth, copy):
             yield f"a good vote of ballot {copy.ballot.hex()} of {copy.poll} is a dead letter: {reason}"
 
 

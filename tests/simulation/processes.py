@@ -7,8 +7,9 @@ from typing import Any, TypeVar
 
 from tally.clock import SECOND, Stamps
 from tally.errors import Rejected, Unavailable
-from tally.ports import Write
-from tally.testing.process import Process
+from tally.ports import Received, Write
+from tally.testing.faults import FaultyPuller
+from tally.testing.process import Process, no_process
 from tally.testing.store import key_of
 from tally.votes.definitions import Definitions
 from tally.votes.intake import Intake
@@ -20,6 +21,8 @@ from tests.simulation.world import CLOCK_SKEW, World
 
 T = TypeVar("T")
 KEY_VERSION = "1"
+LEASE_SECONDS = 10.5
+SLOWER_SECONDS = 1.5
 
 
 class Function:
@@ -102,7 +105,7 @@ class Worker:
         try:
             worker = VoteWorker(
                 world.faulty_store,
-                world.puller(),
+                WatchedPuller(world, process),
                 world.publisher,
                 dead_letter_topic="votes-dead",
                 clock=self._clock,
@@ -118,6 +121,43 @@ class Worker:
                 raise
             world.truth.say(f"{process} failed: {describe(error)}")
         process.dead = True
+
+
+class WatchedPuller:
+    """A worker's puller, which sees that no lease ends while its worker lives, runs and does nothing about leases."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self._world = world
+        self._process = process
+        self._puller = FaultyPuller(world.votes, world.network)
+        self._calls = 0
+        self._out = 0
+
+    async def pull(self, max_messages: int) -> Sequence[Received]:
+        messages = await self._puller.pull(max_messages)
+        if any(message.message_id not in self._world.truth.newer for message in messages):
+            before = (self._process.thaws, self._calls)
+            self._world.loop.call_later(LEASE_SECONDS, self._check, messages[0], before, context=no_process())
+        return messages
+
+    async def acknowledge(self, ack_ids: Sequence[str]) -> None:
+        await self._call(self._puller.acknowledge(ack_ids))
+
+    async def extend(self, ack_ids: Sequence[str], seconds: int) -> None:
+        await self._call(self._puller.extend(ack_ids, seconds))
+
+    async def _call(self, call: Coroutine[Any, Any, None]) -> None:
+        self._calls += 1
+        self._out += 1
+        try:
+            await call
+        finally:
+            self._out -= 1
+
+    def _check(self, message: Received, before: tuple[int, int]) -> None:
+        process = self._process
+        if not (process.dead or process.frozen or self._out) and (process.thaws, self._calls) == before:
+            self._world.truth.say(f"{process} let the lease {message.ack_id} end")
 
 
 def describe(error: BaseException) -> str:
@@ -162,6 +202,17 @@ class Chaos:
             await asyncio.sleep(self._dice.expovariate(0.6))
             (harm,) = self._dice.choices(choices, weights)
             self._start(harm())
+
+    async def send_workers_away(self, seconds: float) -> None:
+        """Kill all workers, and start none for some time."""
+        self._world.note("no worker is left", "outage:workers")
+        away = [host for host in self._hosts if isinstance(host, Worker)]
+        self._hosts = [host for host in self._hosts if host not in away]
+        for worker in away:
+            if worker.process:
+                worker.process.kill()
+        await asyncio.sleep(seconds)
+        self._hosts += away
 
     async def supervise(self) -> None:
         """Start again what died, after a while."""
@@ -231,14 +282,15 @@ class Chaos:
             (("store", ("get", "commit")), ("pubsub", ("publish", "pull", "acknowledge", "extend")), ("slow", ()))
         )
         self._world.note(f"{name} breaks down", f"outage:{name}")
-        latency, plan.latency = plan.latency, 2.0 if name == "slow" else plan.latency
+        if name == "slow":
+            plan.latency += SLOWER_SECONDS
         for call in calls:
             plan.break_down(call, Unavailable(f"{name} is down", status="UNAVAILABLE"))
         await asyncio.sleep(self._dice.uniform(1, 15))
         for call in calls:
             plan.break_down(call, None)
         if name == "slow":
-            plan.latency = latency
+            plan.latency -= SLOWER_SECONDS
         self._world.note(f"{name} is back")
 
     async def _poison(self) -> None:

@@ -14,6 +14,7 @@ from tests.simulation.world import World
 FUNCTIONS, WORKERS = 2, 3
 CHAOS_SECONDS = 30.0
 QUIET_SECONDS = 600.0
+AWAY_SECONDS = 90.0  # more than the grace: what then comes in was cast in time all the same
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +67,8 @@ async def _run(world: World, functions: list[Function], workers: list[Worker], t
     voting = asyncio.create_task(traffic.run())
     await chaos.run(CHAOS_SECONDS)
     await chaos.settle()
+    if world.random("away").random() < 0.15:
+        await chaos.send_workers_away(AWAY_SECONDS)
     world.note("quiet from here on")
     world.plan.quiet = True
     await asyncio.wait([voting], timeout=QUIET_SECONDS)
@@ -74,10 +77,10 @@ async def _run(world: World, functions: list[Function], workers: list[Worker], t
     else:
         voting.result()
     for _ in range(int(QUIET_SECONDS)):
-        if world.votes.unsettled <= traffic.newer and not world.network.late:
+        if world.votes.unsettled <= len(world.truth.newer) and not world.network.late:
             break
         await asyncio.sleep(1)
-    if world.votes.unsettled > traffic.newer:
+    if world.votes.unsettled > len(world.truth.newer):
         world.truth.say(f"livelock: {world.votes.unsettled} messages are not settled")
     supervisor.cancel()
     for worker in workers:

@@ -20,10 +20,11 @@ from tests.simulation.world import World
 
 T = TypeVar("T")
 OPTIONS = ("red", "green", "blue")
+ADDED = "violet"
 REVOTES: tuple[Revote, ...] = ("keep", "replace")
 MAIN, SIDE = "main", "side"
 PARTITIONS = 4
-SINGLES, LISTS, LIST_VOTES, SIDE_VOTES, TIED = 100, 18, 12, 36, 8
+SINGLES, LISTS, LIST_VOTES, SIDE_VOTES, TIED, LATE = 100, 18, 12, 36, 8, 8
 VOTING_SECONDS = 20.0
 
 
@@ -40,7 +41,6 @@ class Traffic:
         self.submitted: set[Submitted] = set()
         self.accepted: set[tuple[str, bytes]] = set()
         self.strange: set[Submitted] = set()
-        self.newer = 0
         self._world = world
         self._functions = functions
         self._dice = world.random("traffic")
@@ -133,9 +133,12 @@ class Traffic:
             self._world.note("a client goes away", "client:gone")
             task.cancel()
             return None
-        error = task.exception() if not task.cancelled() else None
+        if task.cancelled():
+            self._world.truth.say("a request was cancelled, and its client had not gone away")
+            return None
+        error = task.exception()
         if error is None:
-            return None if task.cancelled() else task.result()
+            return task.result()
         if isinstance(error, TallyError):
             return error
         self._world.truth.say(f"a request failed with {error!r}")
@@ -184,7 +187,6 @@ class Traffic:
         if self._dice.random() < 0.3:
             self._world.note("a function of a later version publishes", "message:newer-version")
             await self._world.pubsub.publish("votes", [Outgoing(b'{"v":2,"groups":{"a":1}}', {"v": "2"})])
-            self.newer += 1
 
     async def _publish(self, data: bytes) -> None:
         while True:
@@ -200,11 +202,18 @@ class Traffic:
         await asyncio.sleep(dice.uniform(3, VOTING_SECONDS))
         await self._amend(Patch(revision=0, withdraw_options=("blue",)), "option:withdrawn")
         await asyncio.sleep(dice.uniform(0, 5))
-        await self._amend(Patch(revision=0, add_options=(NewOption(id="violet"),)), "option:added")
+        await self._amend(Patch(revision=0, add_options=(NewOption(id=ADDED),)), "option:added")
+        late = [self._late(f"late-{number}") for number in range(LATE)]
         if dice.random() < 0.5:
             await asyncio.sleep(dice.uniform(0, 5))
             self._world.note("close main", "poll:closed-early")
             await self._administer(lambda: self._polls.close(MAIN))
+        await asyncio.gather(*late)
+
+    async def _late(self, voter: str) -> None:
+        """Vote for the option just added: what a process knew before must not refuse it."""
+        await asyncio.sleep(self._dice.uniform(6, 12))
+        await self._vote(MAIN, voter, ADDED)
 
     async def _change_side(self) -> None:
         await asyncio.sleep(self._dice.uniform(5, VOTING_SECONDS))

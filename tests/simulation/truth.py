@@ -69,6 +69,7 @@ class Truth:
         self.wrong: list[str] = []
         self.polls: dict[str, dict[str, Any]] = {}
         self.published: dict[str, tuple[Copy, ...]] = {}
+        self.newer: set[str] = set()
         self.letters: dict[Copy, str] = {}
         self.lettered_messages: set[str] = set()
         self.committed: dict[tuple[str, bytes], Rank] = {}
@@ -116,6 +117,8 @@ class Truth:
         for message_id, message in zip(ids, messages, strict=True):
             if topic == "votes":
                 self.published[message_id] = votes = copies(message.data)
+                if message.attributes.get("v") == "2":
+                    self.newer.add(message_id)
                 if len(message.data) > limits.MESSAGE_BYTES or len(votes) > limits.MESSAGE_VOTES:
                     self.say(f"a message of {len(votes)} votes and {len(message.data)} bytes")
             else:
@@ -125,6 +128,8 @@ class Truth:
     def saw_settled(self, message_id: str) -> None:
         """Nothing is acknowledged before it is committed, or a dead letter."""
         votes = self.published[message_id]
+        if message_id in self.newer:
+            self.say(f"message {message_id} of a later version is acknowledged")
         lost = [copy for copy in votes if not self.is_counted(copy) and copy not in self.letters]
         if lost or (not votes and message_id not in self.lettered_messages):
             self.say(f"message {message_id} is acknowledged, {len(lost)} of its {len(votes)} votes are nowhere")

@@ -6,10 +6,9 @@ from contextlib import contextmanager
 from random import Random
 
 from tally.clock import SECOND
-from tally.ports import Puller
 from tally.testing import process
 from tally.testing.clock import VirtualClock
-from tally.testing.faults import FaultyPublisher, FaultyPuller, FaultyStore, Network, Plan, SeededManners
+from tally.testing.faults import FaultyPublisher, FaultyStore, Network, Plan, SeededManners
 from tally.testing.loop import VirtualLoop
 from tally.testing.store import Flavour
 from tests.simulation.truth import Truth, WatchedPubSub, WatchedStore
@@ -30,6 +29,7 @@ RATES = {
     "get:request-lost": 0.01,
     "get:slow": 0.03,
     "get:deferred": 0.15,
+    "get:torn": 0.1,
     "publish:refused": 0.04,
     "publish:failed-after": 0.04,
     "publish:reply-lost": 0.03,
@@ -65,6 +65,7 @@ EVENTS = (
     "outage:store",
     "outage:pubsub",
     "outage:slow",
+    "outage:workers",
     "partition:poisoned",
     "client:gone",
     "poll:closed-early",
@@ -90,7 +91,7 @@ class World:
         self.clock = VirtualClock()
         intensity = dice.choice((0.3, 1.0, 1.5))
         rates = {fault: rate * intensity for fault, rate in RATES.items()}
-        self.plan = Plan(self.random("faults"), rates, latency=dice.choice((0.002, 0.02, 0.1)))
+        self.plan = Plan(self.random("faults"), rates, latency=dice.choice((0.002, 0.02, 0.1)), deadline=8)
         flavours: tuple[Flavour, ...] = ("datastore", "firestore")
         self.store = WatchedStore(self.truth, clock=self.clock, flavour=dice.choice(flavours))
         self.pubsub = WatchedPubSub(self.truth, clock=self.clock, manners=SeededManners(self.plan))
@@ -106,9 +107,6 @@ class World:
     def random(self, what: str) -> Random:
         """Return a stream of the seed's own for one concern: changes elsewhere do not shift it."""
         return Random(f"{self.seed}/{what}")
-
-    def puller(self) -> Puller:
-        return FaultyPuller(self.votes, self.network)
 
     def skewed_clock(self, dice: Random) -> VirtualClock:
         return VirtualClock(skew=round(dice.uniform(-CLOCK_SKEW, CLOCK_SKEW) * SECOND))

@@ -35,6 +35,7 @@ FATES = {
 # What else may be done: to a lookup's keys, a pull's answer, a message, an acknowledgement.
 OTHERS = {
     "get:deferred": "some keys are to be asked for again",
+    "get:torn": "read in two parts, and time passes between: a lookup is no snapshot",
     "pull:empty": "an empty answer at once",
     "message:copied": "delivered twice at once, same message id",
     "message:delayed": "not delivered for some time",
@@ -239,7 +240,17 @@ class FaultyStore:
 
     async def get(self, keys: Sequence[Key]) -> Lookup:
         keys = tuple(keys)
-        return self._defer(await self._network.call("get", lambda: self._store.get(keys)))
+        if len(keys) > 1 and self._network.plan.strikes("get:torn"):
+            half = self._network.plan.random.randrange(1, len(keys))
+            first, second = await self._get(keys[:half]), await self._get(keys[half:])
+            return self._defer(
+                Lookup(
+                    found=first.found + second.found,
+                    missing=first.missing + second.missing,
+                    read_time=first.read_time,
+                )
+            )
+        return self._defer(await self._get(keys))
 
     async def commit(self, writes: Sequence[Write]) -> Committed:
         writes = tuple(writes)
@@ -253,6 +264,9 @@ class FaultyStore:
         if error is not None:
             raise error
         return await self._store.commit(writes)
+
+    async def _get(self, keys: tuple[Key, ...]) -> Lookup:
+        return await self._network.call("get", lambda: self._store.get(keys))
 
     def _defer(self, answer: Lookup) -> Lookup:
         plan = self._network.plan

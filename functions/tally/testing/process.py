@@ -14,12 +14,13 @@ T = TypeVar("T")
 
 
 class Process:
-    """`fuse`, when set, counts the callbacks that are left until the process dies."""
+    """`fuse`, when set, counts the callbacks that are left until the process dies; `thaws` how often it came back."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.dead = False
         self.frozen = False
+        self.thaws = 0
         self.fuse: int | None = None
         self._held: list[asyncio.Handle] = []
         self._context = copy_context()
@@ -44,6 +45,7 @@ class Process:
     def thaw(self) -> list[asyncio.Handle]:
         """Come back (SIGCONT); return the callbacks that fell due meanwhile. `VirtualLoop.thaw` runs them."""
         self.frozen = False
+        self.thaws += 1
         held, self._held = self._held, []
         return held
 

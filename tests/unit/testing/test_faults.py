@@ -79,6 +79,21 @@ def test_deferred_keys_are_asked_for_again(tally_loop: VirtualLoop) -> None:
     tally_loop.run(main())
 
 
+def test_a_torn_lookup_is_no_snapshot(tally_loop: VirtualLoop) -> None:
+    async def main() -> None:
+        inner = FakeStore()
+        other: Key = (("K", "b"),)
+        store = FaultyStore(inner, Network(plan(get__torn=1.0)))
+        lookup = asyncio.create_task(store.get([KEY, other]))
+        await asyncio.sleep(0.02)
+        await inner.commit([Insert(Entity(key=KEY, properties={})), Insert(Entity(key=other, properties={}))])
+        answer = await lookup
+        assert [entity.key for entity in answer.found] == [other]
+        assert answer.missing == (KEY,)
+
+    tally_loop.run(main())
+
+
 def test_a_call_is_applied_though_its_caller_dies(tally_loop: VirtualLoop) -> None:
     async def main() -> None:
         inner = FakeStore()

@@ -26,7 +26,7 @@ def test_a_worker_stops_at_once_while_it_still_probes_the_store(tally_loop: Virt
 
 
 def test_copies_that_need_no_write_do_not_prove_that_a_partition_takes_votes(tally_loop: VirtualLoop) -> None:
-    """While a partition refuses every commit, a vote must not be blamed: only a neighbour's commit clears the others."""
+    """While a partition refuses every commit, no vote is to blame; only a neighbour's commit would show otherwise."""
 
     async def main() -> None:
         pipeline, made = Pipeline(), poll(partitions=1)
