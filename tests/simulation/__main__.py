@@ -1,8 +1,10 @@
 """`python -m tests.simulation`: sweep seeds, replay one, or look for the planted bugs."""
 
+import json
+import subprocess
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from time import perf_counter
 
 import click
@@ -10,7 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from tests.simulation import planted
+from tests.simulation.bugs import BUGS
+from tests.simulation.planted import Caught
 from tests.simulation.run import Outcome, simulate
 from tests.simulation.sweep import sweep, unfired
 from tests.simulation.world import EVENTS, RATES
@@ -54,7 +57,8 @@ def _sweep(seeds: range) -> bool:
     seconds = perf_counter() - begun
     print(
         f"{len(outcomes)} seeds in {seconds:.0f} s ({len(outcomes) / seconds:.1f}/s): "
-        f"{sum(outcome.ballots for outcome in outcomes):,} ballots, "
+        f"{sum(outcome.ballots for outcome in outcomes):,} ballots cast, "
+        f"{sum(outcome.counted for outcome in outcomes):,} counted, "
         f"{sum(outcome.commits for outcome in outcomes):,} commits, {folded / len(outcomes):.1%} of seeds folded"
     )
     if missing := unfired(fired):
@@ -68,22 +72,30 @@ def _planted(seeds: int) -> bool:
     table = Table("planted bug", "first seed", "what was seen", title="Planted bugs")
     caught = 0
     with _progress(console) as progress:
-        task = progress.add_task("bugs", total=len(planted.BUGS))
-        for bug in planted.BUGS:
-            seed, sentence = planted.first_seed(bug, seeds)
+        task = progress.add_task("bugs", total=len(BUGS))
+        for bug, seed, sentence in _search(seeds):
             caught += seed is not None
-            table.add_row(bug.name, "none" if seed is None else str(seed), sentence)
+            table.add_row(bug, "none" if seed is None else str(seed), sentence)
             progress.advance(task)
     console.print(table)
-    print(f"{caught} of {len(planted.BUGS)} planted bugs caught within {seeds} seeds")
-    return caught == len(planted.BUGS)
+    print(f"{caught} of {len(BUGS)} planted bugs caught within {seeds} seeds")
+    return caught == len(BUGS)
+
+
+def _search(seeds: int) -> Iterator[Caught]:
+    """Search in a process that has imported nothing of tally yet."""
+    command = [sys.executable, "-m", "tests.simulation.planted", str(seeds)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            yield Caught(*json.loads(line))
 
 
 def _tell(outcome: Outcome) -> None:
     for sentence in outcome.wrong[:5]:
         print(f"seed {outcome.seed}: {sentence}")
     if not outcome.wrong:
-        print(f"seed {outcome.seed}: {outcome.ballots} ballots, all held")
+        print(f"seed {outcome.seed}: {outcome.counted} of {outcome.ballots} ballots count, all held")
 
 
 def _faults(fired: Counter[str], outcomes: Sequence[Outcome]) -> Table:

@@ -19,12 +19,13 @@ AWAY_SECONDS = 90.0  # more than the grace: what then comes in was cast in time 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """`wrong` is empty if all held. `fired`: faults and events by name."""
+    """`wrong` is empty if all held. `fired`: faults and events by name. `ballots` were cast, `counted` of them count."""
 
     seed: int
     wrong: tuple[str, ...]
     fired: Counter[str]
     ballots: int
+    counted: int
     commits: int
     virtual_seconds: float
     seconds: float
@@ -50,7 +51,8 @@ def simulate(seed: int, *, log: bool = False) -> Outcome:
         seed=seed,
         wrong=tuple(wrong),
         fired=world.plan.fired,
-        ballots=len(world.truth.committed),
+        ballots=len({(poll, ballot) for poll, ballot, _ in traffic.submitted}),
+        counted=len(world.truth.committed),
         commits=world.truth.commits,
         virtual_seconds=virtual,
         seconds=perf_counter() - begun,

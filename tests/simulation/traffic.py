@@ -177,6 +177,7 @@ class Traffic:
             b'{"v":1,"groups":' + b"[" * 500,
             _message(["red"], b"short", [0], [at]),
             _message(["red", "mauve"], good + ballot_id(MAIN, "stranger"), [0, 1], [at, at]),
+            _message(["red"], ballot_id(MAIN, "stranger") + good, [7, 0], [at, at]),
             _message(["red"], ballot_id(MAIN, "year 9999"), [0], [253_370_764_800 * SECOND]),
             _message(["red"], ballot_id("nowhere", "x"), [0], [at], poll="nowhere"),
         ]

@@ -38,7 +38,7 @@ def ballot_id(poll: str, voter: str) -> bytes:
 
 
 def copies(data: bytes) -> tuple[Copy, ...]:
-    """Return the votes of a message, without groups that make no sense."""
+    """Return the votes of a message, without the groups and votes in it that make no sense."""
     try:
         message = json.loads(data)
         return tuple(_copies(message)) if message["v"] == 1 else ()
@@ -52,6 +52,8 @@ def _copies(message: dict[str, Any]) -> Iterable[Copy]:
         if len(ballots) != 16 * len(group["choices"]):
             continue
         for row, (choice, at) in enumerate(zip(group["choices"], group["accepted_at"], strict=True)):
+            if choice >= len(group["options"]):
+                continue
             yield Copy(group["poll"], ballots[16 * row : 16 * row + 16], group["options"][choice], at)
 
 
