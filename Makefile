@@ -4,9 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 VOTES ?= 100000
 WORKERS ?= 2
+SEEDS ?= 1000
+SEED ?=
 ARGS ?=
 
-.PHONY: setup demo run test infra-tools deploy plan destroy scale lint lint-all clean
+.PHONY: setup demo run test infra-tools deploy plan destroy scale lint lint-all clean simulate
 
 setup: $(VENV)/installed
 
@@ -43,6 +45,9 @@ deploy plan destroy:
 scale:
 	$(PYTHON) -m infra.deploy scale --project "$(PROJECT)" --region "$(REGION)" \
 	  $(if $(filter-out file,$(origin WORKERS)),--workers "$(WORKERS)") $(ARGS)
+
+simulate: setup
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 lint: setup
 	$(BIN)/ruff check .

@@ -19,7 +19,7 @@ AWAY_SECONDS = 90.0  # more than the grace: what then comes in was cast in time 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """`wrong` is empty if all held. `fired`: faults and events by name. `ballots` were cast, `counted` of them count."""
+    """`wrong` is empty if all held. `fired`: faults and events by name. Of the `ballots` cast `counted` count."""
 
     seed: int
     wrong: tuple[str, ...]
