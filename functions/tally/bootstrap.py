@@ -18,12 +18,15 @@ from tally.finding import Finding
 from tally.ports import Backend
 from tally.votes import checkup as checkups
 from tally.votes import keyring
+from tally.votes import recount as recounting
 from tally.votes.definitions import Definitions
 from tally.votes.intake import Intake
 from tally.votes.keyring import KeyRing
 from tally.votes.letterbox import Letterbox
 from tally.votes.microbatch import MicroBatcher
+from tally.votes.poll import Poll
 from tally.votes.polls import Polls
+from tally.votes.recount import Recount
 from tally.votes.results import ResultsReader
 from tally.votes.worker import Worker
 from tally.web import health, polls, results, votes
@@ -154,6 +157,16 @@ def start(environ: Mapping[str, str]) -> None:
 async def _app(compose: Callable[[Settings, Backend, World], Site]) -> App:
     settings = config.load(os.environ)
     return compose(settings, await open_backend(settings), World()).app
+
+
+async def recount(settings: Settings, poll_id: str, progress: Callable[[int], None]) -> tuple[Poll, Recount]:
+    """Count a poll from its ledger; `progress` is told the number of partitions after each."""
+    backend = await open_backend(settings)
+    try:
+        poll = await Polls(backend.store, SystemClock(), SystemRandom(), settings.ballot_key).get(poll_id)
+        return poll, await recounting.recount(backend.store, poll, progress=progress)
+    finally:
+        await backend.close()
 
 
 public = Function(partial(_app, public_site))

@@ -1,0 +1,116 @@
+"""A poll's live records as a file that others can read: JSON lines or CSV, by the file's ending. Pure text.
+
+The first line of JSON lines is the certificate; the records follow, sorted by ballot. CSV has the records alone, and
+its certificate beside it in FILE.json.
+"""
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import msgspec
+import numpy as np
+
+from tally.errors import InvalidInput
+from tally.votes.certificate import Certificate
+from tally.votes.records import INSTANT_LIMIT, Records, ranks
+
+_COLUMNS = ["ballot", "option", "accepted_at"]
+
+
+class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One record: ballot id in hexadecimal, option id, µs since 1970."""
+
+    ballot: str
+    option: str
+    accepted_at: int
+
+
+def write(path: Path, certificate: Certificate, records: Records) -> None:
+    """Write the export; a .csv path makes CSV with the certificate beside it, any other JSON lines."""
+    if path.suffix == ".csv":
+        with path.open("w", newline="") as file:
+            rows = csv.writer(file)
+            rows.writerow(_COLUMNS)
+            rows.writerows((line.ballot, line.option, line.accepted_at) for line in _lines(certificate, records))
+        beside(path).write_bytes(msgspec.json.encode(certificate))
+        return
+    encode = msgspec.json.Encoder().encode
+    with path.open("wb") as file:
+        for line in (certificate, *_lines(certificate, records)):
+            file.write(encode(line) + b"\n")
+
+
+def read(path: Path) -> tuple[Certificate, Records]:
+    """Read an export; raises InvalidInput naming the line that is wrong."""
+    if path.suffix == ".csv":
+        certificate = _certificate(beside(path).read_bytes(), beside(path))
+        with path.open(newline="") as file:
+            return certificate, _records(_csv_lines(file), certificate)
+    with path.open("rb") as file:
+        certificate = _certificate(file.readline(), path)
+        return certificate, _records(_json_lines(file), certificate)
+
+
+def beside(path: Path) -> Path:
+    """Return where the certificate of a CSV export is."""
+    return path.with_name(path.name + ".json")
+
+
+def _lines(certificate: Certificate, records: Records) -> Iterator[Line]:
+    columns = (records.high.tolist(), records.low.tolist(), records.options.tolist(), records.accepted_at.tolist())
+    for high, low, option, accepted_at in zip(*columns, strict=True):
+        yield Line(f"{high:016x}{low:016x}", certificate.options[option], accepted_at)
+
+
+def _certificate(data: bytes, path: Path) -> Certificate:
+    try:
+        return msgspec.json.decode(data, type=Certificate)
+    except msgspec.MsgspecError as error:
+        raise InvalidInput(f"{path}: no certificate: {error}") from error
+
+
+def _json_lines(file: IO[bytes]) -> Iterator[tuple[int, Line]]:
+    decode = msgspec.json.Decoder(Line).decode
+    for number, line in enumerate(file, start=2):
+        try:
+            yield number, decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise InvalidInput(f"line {number}: {error}") from error
+
+
+def _csv_lines(file: IO[str]) -> Iterator[tuple[int, Line]]:
+    rows = csv.reader(file)
+    if next(rows, None) != _COLUMNS:
+        raise InvalidInput(f"line 1: want the columns {', '.join(_COLUMNS)}")
+    for number, row in enumerate(rows, start=2):
+        try:
+            ballot, option, accepted_at = row
+            yield number, Line(ballot, option, int(accepted_at))
+        except ValueError as error:
+            raise InvalidInput(f"line {number}: {error}") from error
+
+
+def _records(lines: Iterator[tuple[int, Line]], certificate: Certificate) -> Records:
+    numbers = {option: number for number, option in enumerate(certificate.options)}
+    high, low, options, instants = [], [], [], []
+    before = ""
+    for number, line in lines:
+        if len(line.ballot) != 32 or line.ballot <= before:
+            raise InvalidInput(f"line {number}: ballot {line.ballot!r} is malformed, out of order, or there twice")
+        if line.option not in numbers or not 0 < line.accepted_at < INSTANT_LIMIT:
+            raise InvalidInput(f"line {number}: option {line.option!r} or instant {line.accepted_at} cannot be")
+        try:
+            high.append(int(line.ballot[:16], 16))
+            low.append(int(line.ballot[16:], 16))
+        except ValueError as error:
+            raise InvalidInput(f"line {number}: ballot {line.ballot!r} is not hexadecimal") from error
+        options.append(numbers[line.option])
+        instants.append(line.accepted_at)
+        before = line.ballot
+    return Records(
+        np.array(high, np.uint64),
+        np.array(low, np.uint64),
+        ranks(np.array(instants, np.uint64), np.array(options, np.intp)),
+    )
