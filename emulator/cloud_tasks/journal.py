@@ -56,10 +56,20 @@ class NoJournal:
 
 
 class SqliteJournal:
-    """One file, one process at a time: a second one is refused with sqlite3.OperationalError."""
+    """One file, one process at a time: a second one is refused with sqlite3.OperationalError, another format with
+    ValueError."""
 
     def __init__(self, path: Path) -> None:
         self._db = sqlite3.connect(path, isolation_level=None, timeout=0)
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._decode = msgspec.msgpack.Decoder(Entry).decode
+        try:
+            self._prepare(path)
+        except BaseException:
+            self._db.close()
+            raise
+
+    def _prepare(self, path: Path) -> None:
         self._db.execute("PRAGMA locking_mode=EXCLUSIVE")
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=NORMAL")
@@ -69,8 +79,6 @@ class SqliteJournal:
             self.put_meta("format", str(FORMAT).encode())
         elif int(stored) != FORMAT:
             raise ValueError(f"{path} has format {int(stored)}, this emulator reads {FORMAT}")
-        self._encode = msgspec.msgpack.Encoder().encode
-        self._decode = msgspec.msgpack.Decoder(Entry).decode
 
     def put_queue(self, queue: StoredQueue) -> None:
         self._db.execute("INSERT OR REPLACE INTO queues VALUES (?, ?, ?)", queue)

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import SystemRandom
@@ -23,6 +23,8 @@ from emulator.cloud_tasks.queues import Queues
 from emulator.cloud_tasks.target import Target
 from tally.clock import Clock, SystemClock
 from tally.tasks.rate import Ramp
+
+GRACE_SECONDS = 0.5  # for calls under way when the emulator ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,38 +65,42 @@ async def emulator(options: Options) -> AsyncIterator[Running]:
 
     Raises OSError (the port), sqlite3.Error or ValueError (the state file), ApiError (queue.yaml).
     """
-    listener = socket.create_server((options.host, options.port))
-    address = f"{options.host}:{listener.getsockname()[1]}"
-    journal = SqliteJournal(options.state) if options.state else None
-    clock = _clock(options, journal)
-    queues = Queues(clock, random=SystemRandom(), journal=journal, ramp=Ramp() if options.ramp else None)
-    signer = tokens.Tokens(lambda: _key(journal), options.issuer or f"http://{address}")
-    faults = Faults()
-    target = Target(follow_redirects=options.follow_redirects)
-    dispatcher = Dispatcher(queues, target, faults, signer.authorization, app_engine=options.app_engine)
-    api = CloudTasks(queues, dispatcher, faults)
-    _fill(queues, options, journal)
-    control = Control(api=api, queues=queues, dispatcher=dispatcher, faults=faults, tokens=signer, clock=clock)
-    grpc_server = rpc.server(api)
-    grpc_port = grpc_server.add_insecure_port("127.0.0.1:0")
+    async with AsyncExitStack() as closing:  # what is pushed last is closed first
+        listener = closing.enter_context(socket.create_server((options.host, options.port)))
+        address = f"{options.host}:{listener.getsockname()[1]}"
+        journal = SqliteJournal(options.state) if options.state else None
+        if journal is not None:
+            closing.callback(journal.close)
+        clock = _clock(options, journal)
+        if journal is not None:
+            closing.callback(_keep_clock, clock, journal)
+        queues = Queues(clock, random=SystemRandom(), journal=journal, ramp=Ramp() if options.ramp else None)
+        _fill(queues, options, journal)
+        signer = tokens.Tokens(lambda: _key(journal), options.issuer or f"http://{address}")
+        faults = Faults()
+        target = Target(follow_redirects=options.follow_redirects)
+        dispatcher = Dispatcher(queues, target, faults, signer.authorization, app_engine=options.app_engine)
+        api = CloudTasks(queues, dispatcher, faults)
+        control = Control(api=api, queues=queues, dispatcher=dispatcher, faults=faults, tokens=signer, clock=clock)
+        await _serve(closing, listener, control, api)
+        closing.push_async_callback(dispatcher.close)
+        dispatcher.start()
+        yield Running(address=address, queues=queues, dispatcher=dispatcher)
+
+
+async def _serve(closing: AsyncExitStack, listener: socket.socket, control: Control, api: CloudTasks) -> None:
+    """Start gRPC and HTTP behind the listener."""
     runner = web.AppRunner(control.application(), access_log=None, handle_signals=False)
-    await grpc_server.start()
+    closing.push_async_callback(runner.cleanup)
     await runner.setup()
     assert runner.server is not None
-    door = Door(runner.server, grpc_port)
+    grpc_server = rpc.server(api)
+    door = Door(runner.server, grpc_server.add_insecure_port("127.0.0.1:0"))
+    closing.push_async_callback(door.close)
+    closing.push_async_callback(grpc_server.stop, GRACE_SECONDS)
+    await grpc_server.start()
     front = await asyncio.get_running_loop().create_server(lambda: Front(door), sock=listener)
-    dispatcher.start()
-    try:
-        yield Running(address=address, queues=queues, dispatcher=dispatcher)
-    finally:
-        front.close()
-        await dispatcher.close()
-        await grpc_server.stop(grace=0.5)
-        await door.close()
-        await runner.cleanup()
-        if journal is not None:
-            _keep_clock(clock, journal)
-            journal.close()
+    closing.callback(front.close)
 
 
 def _clock(options: Options, journal: SqliteJournal | None) -> Clock:
