@@ -15,6 +15,7 @@ import msgspec
 from tally.tasks.entry import Entry
 
 FORMAT = 1
+SWEEP_EVERY = 1_000  # dropped tasks between two sweeps of the released names
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS queues (name TEXT PRIMARY KEY, message BLOB, from_yaml INTEGER) WITHOUT ROWID;
@@ -39,7 +40,7 @@ class Journal(Protocol):
         ...
 
     def put_task(self, queue: str, entry: Entry) -> None: ...
-    def drop_task(self, queue: str, entry: Entry, taken_until: int | None) -> None: ...
+    def drop_task(self, queue: str, entry: Entry, *, now: int, taken_until: int | None) -> None: ...
     def purge(self, queue: StoredQueue, taken_until: int) -> None: ...
     def clear(self) -> None: ...
 
@@ -50,7 +51,7 @@ class NoJournal:
     def put_queue(self, queue: StoredQueue) -> None: ...
     def drop_queue(self, name: str, until: int) -> None: ...
     def put_task(self, queue: str, entry: Entry) -> None: ...
-    def drop_task(self, queue: str, entry: Entry, taken_until: int | None) -> None: ...
+    def drop_task(self, queue: str, entry: Entry, *, now: int, taken_until: int | None) -> None: ...
     def purge(self, queue: StoredQueue, taken_until: int) -> None: ...
     def clear(self) -> None: ...
 
@@ -61,6 +62,7 @@ class SqliteJournal:
 
     def __init__(self, path: Path) -> None:
         self._db = sqlite3.connect(path, isolation_level=None, timeout=0)
+        self._drops = 0
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode = msgspec.msgpack.Decoder(Entry).decode
         try:
@@ -93,7 +95,10 @@ class SqliteJournal:
     def put_task(self, queue: str, entry: Entry) -> None:
         self._db.execute("INSERT OR REPLACE INTO tasks VALUES (?, ?, ?)", (queue, entry.sequence, self._encode(entry)))
 
-    def drop_task(self, queue: str, entry: Entry, taken_until: int | None) -> None:
+    def drop_task(self, queue: str, entry: Entry, *, now: int, taken_until: int | None) -> None:
+        self._drops += 1
+        if self._drops % SWEEP_EVERY == 0:
+            self._db.execute("DELETE FROM names WHERE until <= ?", (now,))
         with self._transaction():
             self._db.execute("DELETE FROM tasks WHERE queue = ? AND sequence = ?", (queue, entry.sequence))
             if taken_until is not None:

@@ -71,7 +71,7 @@ class Queues:
                 queue.schedule.restore_name(name, until)
             for entry in journal.tasks(row.name):
                 if entry.created + limits.RETENTION <= now:
-                    journal.drop_task(row.name, entry, None)
+                    journal.drop_task(row.name, entry, now=now, taken_until=None)
                 else:
                     queue.schedule.restore(entry)
 
@@ -142,9 +142,10 @@ class Queues:
             if message.name in self._queues:
                 queue = self._queues[message.name]
                 message.state = queue.message.state if queue.message.state != DISABLED else RUNNING
+                if queue.message.HasField("purge_time"):
+                    message.purge_time.CopyFrom(queue.message.purge_time)
                 convert.fill_defaults(message, frozenset({"retry_config.max_doublings"}))
                 checks.check_queue_settings(message)
-                queue.from_yaml = True
                 self._replace(queue, message)
             else:
                 self.create(message, from_yaml=True, explicit=frozenset({"retry_config.max_doublings"}))
@@ -246,8 +247,9 @@ class Queues:
         return settlement
 
     def _drop(self, queue: Queue, entry: Entry) -> None:
-        until = self.clock.now() + queue.name_taken if entry.named else None
-        self._journal.drop_task(queue.name, entry, until)
+        now = self.clock.now()
+        until = now + queue.name_taken if entry.named else None
+        self._journal.drop_task(queue.name, entry, now=now, taken_until=until)
 
     def _hold(self, message: Any, from_yaml: bool) -> Queue:
         queue = Queue(
