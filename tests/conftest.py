@@ -25,8 +25,11 @@ def queries_have_their_indexes() -> Iterator[None]:
         yield
 
 
+_MISSING = pytest.StashKey[str]()
+
+
 @pytest.fixture(scope="session")
-def emulators(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+def emulators(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
     """Give the host variables of a Datastore flavour and Pub/Sub: running ones (the environment's), or started once.
 
     Skips where an emulator is not installed, and fails there when CI is set.
@@ -42,7 +45,10 @@ def emulators(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
                 try:
                     started = running.enter_context(stack(flavour, environ=environ, log_dir=log_dir, variables=GOOGLES))
                 except google.Missing as error:
-                    (pytest.fail if os.environ.get("CI") else pytest.skip)(str(error))
+                    if os.environ.get("CI"):
+                        pytest.fail(str(error), pytrace=False)
+                    request.config.stash[_MISSING] = str(error)
+                    pytest.skip(str(error))
                 given.setdefault("PUBSUB_EMULATOR_HOST", started.hosts["PUBSUB_EMULATOR_HOST"])
                 smoke.check(started.hosts)
                 known[flavour] = dict(started.hosts)
@@ -68,3 +74,9 @@ def _given_datastore(flavour: google.Flavour) -> dict[str, str]:
     if host and flavour == os.environ.get(FLAVOUR_VARIABLE, google.DEFAULT):
         return {"DATASTORE_EMULATOR_HOST": host}
     return {}
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say in one line why tests on Google's emulators were skipped."""
+    if missing := config.stash.get(_MISSING, None):
+        terminalreporter.write_line(f"skipped what needs Google's emulators: {missing}")

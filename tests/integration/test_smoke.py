@@ -2,14 +2,15 @@
 
 import pytest
 
+from emulator.google import FLAVOURS, Flavour
 from emulator.process import free_port
 from tests import smoke
 from tests.conftest import Hosts
 
 
-def test_whole_emulators_pass(emulators: Hosts) -> None:
-    for flavour in ("firestore-mode", "firestore"):
-        smoke.check(emulators(flavour))
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_whole_emulators_pass(emulators: Hosts, flavour: Flavour) -> None:
+    smoke.check(emulators(flavour))
 
 
 def test_swapped_ports_are_named(emulators: Hosts) -> None:

@@ -24,6 +24,7 @@ class FakeGoogle(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic i
     called: asyncio.Event = field(default_factory=asyncio.Event)
     calls: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     answers: dict[str, Answer] = field(default_factory=dict)
+    requests: list[bytes] = field(default_factory=list)
 
     def service(self, handler_call_details: Any) -> Any:
         details = handler_call_details
@@ -32,11 +33,18 @@ class FakeGoogle(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic i
 
         async def handle(request: bytes, context: Any) -> bytes:
             self.calls.append((method, metadata))
+            self.requests.append(request)
             self.called.set()
             answer = self.answers.get(method)
             return await answer(request, context) if answer else b""
 
         return grpc.unary_unary_rpc_method_handler(handle)
+
+    def reply(self, method: str, message: bytes) -> None:
+        async def answer(_request: bytes, _context: Any) -> bytes:
+            return message
+
+        self.answers[method] = answer
 
     def fail(self, method: str, *codes: grpc.StatusCode) -> None:
         """Answer a method with these codes in turn, and with the last one from then on."""

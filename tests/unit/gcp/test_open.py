@@ -3,10 +3,13 @@
 from dataclasses import replace
 
 import pytest
+from google.pubsub_v1 import types
+from grpc import StatusCode
 
 from tally import config, gcp
 from tally.config import Settings
 from tally.errors import ConfigError, Unavailable
+from tally.ports import Backend
 from tests.conftest import NO_CREDENTIALS
 from tests.unit.gcp.conftest import FakeGoogle
 
@@ -49,6 +52,33 @@ async def test_preparing_an_emulator_makes_both_topics_and_their_subscriptions(
     await backend.prepare()
     await backend.close()
     assert [method for method, _ in google.calls] == ["CreateTopic", "CreateSubscription"] * 2
+    topics = [types.Topic.deserialize(request).name for request in google.requests[::2]]
+    subscriptions = [
+        types.Subscription.pb(types.Subscription.deserialize(request)) for request in google.requests[1::2]
+    ]
+    assert topics == ["projects/the-project/topics/votes", "projects/the-project/topics/votes-dead"]
+    assert [(each.name.rpartition("/")[2], each.topic) for each in subscriptions] == [
+        ("votes", topics[0]),
+        ("votes-dead", topics[1]),
+    ]
+    for each in subscriptions:
+        assert each.ack_deadline_seconds == 10
+        assert not each.HasField("dead_letter_policy")  # it would take good votes away after an outage
+        assert (each.retry_policy.minimum_backoff.seconds, each.retry_policy.maximum_backoff.seconds) == (1, 60)
+        assert each.message_retention_duration.seconds == 7 * 24 * 3_600
+        assert each.HasField("expiration_policy")
+        assert not each.expiration_policy.HasField("ttl")
+
+
+async def test_preparing_what_is_there_already_is_no_error_and_any_other_failure_is(
+    google: FakeGoogle, backend: Backend
+) -> None:
+    google.fail("CreateTopic", StatusCode.ALREADY_EXISTS)
+    google.fail("CreateSubscription", StatusCode.ALREADY_EXISTS)
+    await backend.prepare()
+    google.fail("CreateSubscription", StatusCode.PERMISSION_DENIED)
+    with pytest.raises(Unavailable):
+        await backend.prepare()
 
 
 async def test_a_closed_backend_opens_again_at_its_next_call(google: FakeGoogle, settings: Settings) -> None:
