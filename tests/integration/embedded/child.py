@@ -1,12 +1,13 @@
 """A process on the embedded file, for tests that stop, kill and compare processes.
 
-    python -m tests.integration.embedded.child publish|commit|flood|turns|hold NAME
+    python -m tests.integration.embedded.child publish|commit|flood|turns|fill|hold NAME
 
 It prints a line only for what is durable. Settings come from the environment.
 """
 
 import asyncio
 import os
+import resource
 import sys
 import time
 from itertools import count
@@ -16,6 +17,7 @@ from tally import config, embedded
 from tally.embedded.backend import SqliteBackend
 from tally.embedded.turn import Turn
 from tally.embedded.writer import Transaction
+from tally.errors import Unavailable
 from tally.ports import Entity, Insert, Key, OnConflict, Outgoing, Update
 
 
@@ -70,6 +72,24 @@ async def turns(backend: SqliteBackend, name: str) -> None:
         say(name)
 
 
+async def fill(backend: SqliteBackend, name: str) -> None:
+    """Publish until the file may not grow, say how that failed, and go on once it may."""
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, most))
+    for place in count():
+        text = f"{name}-{place}"
+        try:
+            await backend.publisher.publish("votes", [Outgoing(text.encode().ljust(20_000), {})])
+        except Unavailable as error:
+            say(f"! {error.status}")
+            break
+        say(text)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    await backend.publisher.publish("votes", [Outgoing(b"after", {})])
+    say("after")
+    await backend.close()
+
+
 def hold(state: Path, name: str) -> None:
     """Take the turn again and again without a pause, noting in a common file when it comes and when it goes."""
     turn = Turn(state / "tally.sqlite3")
@@ -89,7 +109,7 @@ def say(text: str) -> None:
 async def main(role: str, name: str) -> None:
     backend = await embedded.open(config.load(os.environ))
     await backend.prepare()
-    await {"publish": publish, "commit": commit, "flood": flood, "turns": turns}[role](backend, name)
+    await {"publish": publish, "commit": commit, "flood": flood, "turns": turns, "fill": fill}[role](backend, name)
 
 
 if __name__ == "__main__":

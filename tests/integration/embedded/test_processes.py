@@ -110,6 +110,20 @@ async def test_processes_that_write_without_a_pause_do_not_starve_another(tmp_pa
     assert waits[-1] < 2.0
 
 
+async def test_a_disk_that_is_full_is_an_outage_that_loses_nothing_and_ends_by_itself(tmp_path: Path) -> None:
+    settings = _settings(tmp_path)
+    with _child(settings, "fill", "a") as child:
+        said = [line.decode().strip() for line in _output(child).readlines()]
+    outage = next(place for place, line in enumerate(said) if line.startswith("!"))
+    assert said[outage] in ("! SQLITE_FULL", "! SQLITE_IOERR_WRITE")
+    assert outage > 20
+    assert said[outage + 1 :] == ["after"]
+    backend = await embedded.open(settings)
+    found = [text.strip() for text in await _pull_all(backend, "votes")]
+    await backend.close()
+    assert found == [*said[:outage], "after"]
+
+
 def test_a_turn_belongs_to_one_process_and_goes_round(tmp_path: Path) -> None:
     settings = _settings(tmp_path)
     notes = tmp_path / "turns"
