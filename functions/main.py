@@ -1,4 +1,4 @@
-"""What Google Cloud runs: `functions-framework --source functions/main.py --target public`, or `admin`."""
+"""What Google Cloud runs: `functions-framework --source functions/main.py --target public`, `admin` or `run_task`."""
 
 import os
 
@@ -19,3 +19,8 @@ async def public(request: Request) -> Answer:
 @aio.http
 async def admin(request: Request) -> Answer:
     return await bootstrap.admin(request)
+
+
+@aio.http
+async def run_task(request: Request) -> Answer:
+    return await bootstrap.run_task(request)

@@ -8,14 +8,20 @@ from functools import partial
 from importlib import import_module
 from random import Random, SystemRandom
 from typing import cast
+from urllib.parse import urlsplit
 from uuid import UUID
 
 from tally import config, environment, logs
 from tally.clock import Clock, Stamps, SystemClock
 from tally.config import Settings
+from tally.embedded.push import Sender
 from tally.errors import ConfigError
 from tally.finding import Finding
-from tally.ports import Backend
+from tally.ports import Backend, CallerVerifier, Dispatcher
+from tally.tasks import deferred
+from tally.tasks.dispatch import PushLoop, StoreDispatcher
+from tally.tasks.push import Target
+from tally.tasks.system import TaskSystem
 from tally.votes import checkup as checkups
 from tally.votes import keyring
 from tally.votes import recount as recounting
@@ -29,7 +35,7 @@ from tally.votes.polls import Polls
 from tally.votes.recount import Recount
 from tally.votes.results import ResultsReader
 from tally.votes.worker import Worker
-from tally.web import health, polls, results, votes
+from tally.web import health, polls, results, tasks, votes
 from tally.web.app import App, Route
 from tally.web.function import Function
 
@@ -93,10 +99,12 @@ def admin_site(settings: Settings, backend: Backend, world: World) -> Site:
     return Site(app=App([*admin_routes(settings, backend, world), *health.routes(None)]), closers=(backend.close,))
 
 
-def whole_site(settings: Settings, backend: Backend, world: World) -> Site:
-    """Compose both functions on one address, for local work; what both have, the administrator's serves."""
+def whole_site(settings: Settings, backend: Backend, world: World, system: TaskSystem | None = None) -> Site:
+    """Compose all functions on one address, for local work; what several have, the last one serves."""
     public = public_site(settings, backend, world)
-    return Site(app=App([*public.app.routes, *admin_routes(settings, backend, world)]), closers=public.closers)
+    pushed = [] if system is None else tasks.routes(system.receiver())
+    routes = [*public.app.routes, *admin_routes(settings, backend, world), *pushed]
+    return Site(app=App(routes), closers=public.closers)
 
 
 def admin_routes(settings: Settings, backend: Backend, world: World) -> list[Route]:
@@ -146,6 +154,56 @@ async def checkup(environ: Mapping[str, str], world: World, *, read_only: bool) 
     return findings
 
 
+async def open_tasks(settings: Settings, backend: Backend, world: World) -> TaskSystem:
+    """Import the modules with task functions, and connect these to their queues. Raises ConfigError."""
+    for module in settings.task_modules:
+        try:
+            import_module(module)
+        except ImportError as error:
+            raise ConfigError(f"TALLY_TASK_MODULES: {module} cannot be imported: {error}") from error
+    url = urlsplit(settings.run_task_url)
+    dispatcher, verifier, account = await _push_ports(settings, backend, world)
+    system = TaskSystem(
+        deferred.registry,
+        backend.store,
+        clock=world.clock,
+        random=world.random,
+        dispatcher=dispatcher,
+        target=Target(url=settings.run_task_url, audience=f"{url.scheme}://{url.netloc}"),
+        verifier=verifier,
+        callers=frozenset({account}),
+        pushed=frozenset(settings.push_queues),
+    )
+    deferred.registry.connect(system.tasks)
+    return system
+
+
+async def _push_ports(
+    settings: Settings, backend: Backend, world: World
+) -> tuple[Dispatcher | None, CallerVerifier | None, str]:
+    """Return what pushes, what verifies whoever pushes, and the account that may."""
+    if not settings.push_queues:
+        return None, None, ""
+    if settings.backend == "embedded":
+        return StoreDispatcher(backend.store, world.clock), None, ""
+    ports: tuple[Dispatcher, CallerVerifier, str] = await import_module("tally.gcp").open_push(settings)
+    return ports
+
+
+def push_loop(settings: Settings, backend: Backend, world: World, system: TaskSystem) -> PushLoop:
+    """Compose what sends embedded's push tasks; one process at a time does."""
+    receiver = system.receiver()
+    target = Target(url=settings.run_task_url).of("")
+    sender = Sender(target, partial(tasks.received, receiver))
+    return PushLoop(backend.store, sender.send, clock=world.clock, random=world.random)
+
+
+async def run_task_site(settings: Settings, backend: Backend, world: World) -> Site:
+    """Compose function `run_task`: what Cloud Tasks pushes is run."""
+    system = await open_tasks(settings, backend, world)
+    return Site(app=App([*tasks.routes(system.receiver()), *health.routes(None)]), closers=(backend.close,))
+
+
 def start(environ: Mapping[str, str]) -> None:
     """Do what a function's process does first: set up logs, and fail now if it could not take votes later."""
     logs.setup()
@@ -169,5 +227,11 @@ async def recount(settings: Settings, poll_id: str, progress: Callable[[int], No
         await backend.close()
 
 
+async def _run_task_app() -> App:
+    settings = config.load(os.environ)
+    return (await run_task_site(settings, await open_backend(settings), World())).app
+
+
 public = Function(partial(_app, public_site))
 admin = Function(partial(_app, admin_site))
+run_task = Function(_run_task_app)

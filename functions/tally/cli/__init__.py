@@ -10,6 +10,7 @@ from tally.cli.poll import poll
 from tally.cli.recount import receipt, recount, verify
 from tally.cli.results import results
 from tally.cli.serve import serve
+from tally.cli.task import task
 from tally.cli.vote import vote
 from tally.cli.worker import worker
 
@@ -30,6 +31,7 @@ main.add_command(receipt)
 main.add_command(recount)
 main.add_command(results)
 main.add_command(serve)
+main.add_command(task)
 main.add_command(verify)
 main.add_command(vote)
 main.add_command(worker)

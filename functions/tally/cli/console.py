@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 it failed, 2 the command line is wrong, 130 interrupted.
 import asyncio
 import sys
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -35,6 +36,12 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     import uvloop
 
     return uvloop.run(work)
+
+
+def import_from_here() -> None:
+    """Let the modules of TALLY_TASK_MODULES be found in the working directory, as `python -m` finds them."""
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
 
 
 def print_json(value: object) -> None:

@@ -1,5 +1,6 @@
 """`tally serve`: both functions on one port, for local work."""
 
+import asyncio
 import os
 import signal
 import socket
@@ -9,7 +10,7 @@ import click
 import uvicorn
 
 from tally import bootstrap, config, logs
-from tally.cli.console import run
+from tally.cli.console import import_from_here, run
 from tally.errors import ConfigError
 
 
@@ -31,10 +32,17 @@ async def _serve(host: str, port: int) -> None:
     settings = config.load(os.environ)
     if settings.backend == "cloud":
         raise ConfigError("TALLY_BACKEND=cloud: `tally serve` opens the admin routes to all; deploy the functions")
+    import_from_here()
     listener = listen(host, port)
     backend = await bootstrap.open_backend(settings)
     await backend.prepare()
-    site = bootstrap.whole_site(settings, backend, bootstrap.World())
+    world = bootstrap.World()
+    system = await bootstrap.open_tasks(settings, backend, world)
+    site = bootstrap.whole_site(settings, backend, world, system)
+    stop = asyncio.Event()
+    pushing = None
+    if settings.backend == "embedded" and settings.push_queues:
+        pushing = asyncio.create_task(bootstrap.push_loop(settings, backend, world, system).run(stop))
     server = uvicorn.Server(uvicorn.Config(site.app, log_level="warning", access_log=False, lifespan="off"))
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _ignore)  # the server handles them while it runs, then raises them again for these
@@ -42,6 +50,9 @@ async def _serve(host: str, port: int) -> None:
     try:
         await server.serve(sockets=[listener])
     finally:
+        stop.set()
+        if pushing is not None:
+            await pushing
         await site.close()
 
 

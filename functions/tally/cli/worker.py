@@ -13,8 +13,9 @@ import click
 import uvicorn
 
 from tally import bootstrap, config, logs
-from tally.cli.console import run
+from tally.cli.console import import_from_here, run
 from tally.cli.serve import listen
+from tally.tasks.pace import Bounds
 from tally.votes.worker import Health
 from tally.web import health
 from tally.web.app import App
@@ -26,16 +27,59 @@ HEALTH_SECONDS = 30
 @click.option("--host", default="0.0.0.0", show_default=True, help="Address of /live and /health.")
 @click.option("--port", envvar="PORT", default=8081, show_default=True, show_envvar=True, help="0 takes a free one.")
 @click.option("--until-empty", is_flag=True, help="End when nothing is left: 0, or 3 if only what must wait came.")
+@click.option("--queue", "queues", multiple=True, metavar="NAME[=WEIGHT]", help="Run this queue's tasks, not votes.")
+@click.option("--strict", is_flag=True, help="Take from a lighter queue only what the heavier ones leave.")
+@click.option("--concurrency", default="4:100", show_default=True, metavar="MIN:MAX", help="Tasks at a time.")
 @click.option("--verbose", is_flag=True, help="Log the id of each message pulled.")
-def worker(host: str, port: int, until_empty: bool, verbose: bool) -> None:
-    """Pull votes, count them, acknowledge them, until SIGTERM or SIGINT.
+def worker(
+    host: str, port: int, until_empty: bool, queues: tuple[str, ...], strict: bool, concurrency: str, verbose: bool
+) -> None:
+    """Pull votes, count them, acknowledge them, until SIGTERM or SIGINT; or run the tasks of pull queues.
 
     \b
-    Example:
+    Examples:
       tally worker --port 0 --until-empty
+      TALLY_TASK_MODULES=shop.tasks tally worker --queue high=4 --queue low
     """
     logs.setup("DEBUG" if verbose else "INFO")
+    if queues:
+        sys.exit(run(_run_tasks(host, port, until_empty, _weights(queues), _bounds(concurrency), strict)))
     sys.exit(run(_work(host, port, until_empty)))
+
+
+async def _run_tasks(
+    host: str, port: int, until_empty: bool, weights: dict[str, int], bounds: Bounds, strict: bool
+) -> int:
+    settings = config.load(os.environ)
+    import_from_here()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, _stop, stop, number)
+    backend = await bootstrap.open_backend(settings)
+    try:
+        system = await bootstrap.open_tasks(settings, backend, bootstrap.World())
+        executor = system.executor(weights, bounds=bounds, strict=strict)
+        async with _state_on_port(App(health.routes(None)), host, port):
+            return await executor.run(stop, until_empty=until_empty)
+    finally:
+        await backend.close()
+
+
+def _weights(queues: tuple[str, ...]) -> dict[str, int]:
+    weights = {}
+    for text in queues:
+        name, _, weight = text.partition("=")
+        if not (weight or "1").isascii() or not (weight or "1").isdigit() or name in weights:
+            raise click.BadParameter(f"{text!r}: want NAME or NAME=WEIGHT, each name once", param_hint="--queue")
+        weights[name] = int(weight or 1)
+    return weights
+
+
+def _bounds(text: str) -> Bounds:
+    least, _, most = text.partition(":")
+    if not least.isdigit() or not (most or least).isdigit():
+        raise click.BadParameter(f"{text!r}: want MIN:MAX", param_hint="--concurrency")
+    return Bounds(at_least=int(least), at_most=int(most or least))
 
 
 async def _work(host: str, port: int, until_empty: bool) -> int:

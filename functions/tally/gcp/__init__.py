@@ -24,8 +24,8 @@ async def open(settings: Settings) -> Backend:  # noqa: A001 - every backend is 
     return GoogleBackend(settings, Clients(settings))
 
 
-async def open_push(settings: Settings) -> tuple[Dispatcher, CallerVerifier]:
-    """Open Cloud Tasks, and what verifies its calls; on the emulator make the push queues of the settings.
+async def open_push(settings: Settings) -> tuple[Dispatcher, CallerVerifier, str]:
+    """Open Cloud Tasks, what verifies its calls, and name their account; on the emulator make the push queues.
 
     Raises ConfigError where an emulator's settings would reach the real service, or no account is set in the cloud.
     """
@@ -38,4 +38,4 @@ async def open_push(settings: Settings) -> tuple[Dispatcher, CallerVerifier]:
     dispatcher = CloudTasksDispatcher(Clients(settings), settings.project, settings.location, account)
     if emulator:
         await dispatcher.prepare(settings.push_queues)
-    return dispatcher, OidcVerifier(emulator)
+    return dispatcher, OidcVerifier(emulator), account

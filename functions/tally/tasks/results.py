@@ -46,7 +46,7 @@ class Results:
         """Return the result of a run that has ended, by the function's return annotation. Raises TaskFailed."""
         if run.state is not State.DONE:
             raise TaskFailed(
-                f"task {run.call} ({run.id}) {run.state}: {run.error}", state=run.state, traceback=run.traceback
+                f"task {run.call} ({run.id}) {run.state}: {run.error[:500]}", state=run.state, traceback=run.traceback
             )
         data = await blobs.get(self._store, run.blob) if run.blob else bytes(run.result)
         codec = self._codec_of(run.call)

@@ -25,6 +25,7 @@ PUSHED_AT_ONCE = 100  # calls that one process of `run_task` runs at a time
 class TaskSystem:
     """`pushed` names the push queues, which need `dispatcher` and `target`; every other queue is a pull queue.
 
+    `verifier` and `callers` say whose pushes are run; None: anybody's, for local work.
     `shards` is for new pull queues: see `PullQueue`.
     """
 
@@ -37,6 +38,8 @@ class TaskSystem:
         random: Random,
         dispatcher: Dispatcher | None = None,
         target: Target | None = None,
+        verifier: CallerVerifier | None = None,
+        callers: frozenset[str] = frozenset(),
         pushed: frozenset[str] = frozenset(),
         worker: str = "",
         shards: int | None = None,
@@ -48,6 +51,8 @@ class TaskSystem:
         self._random = random
         self._dispatcher = dispatcher
         self._target = target
+        self._verifier = verifier
+        self._callers = callers
         self._pushed = pushed
         self._worker = worker or f"{socket.gethostname()}:{os.getpid()}"
         self._shards = shards
@@ -76,15 +81,15 @@ class TaskSystem:
         sources = [Source(self.pull(queue), weight) for queue, weight in weights.items()]
         return PullExecutor(sources, self._runner(pool), pool, clock=self._clock, bounds=bounds, strict=strict)
 
-    def receiver(self, verifier: CallerVerifier | None, callers: frozenset[str]) -> PushReceiver:
+    def receiver(self) -> PushReceiver:
         """Return what runs pushed calls; call it on the event loop that it will run on."""
         self._registry.check()
         return PushReceiver(
             self._runner(WorkerPool(PUSHED_AT_ONCE)),
             self.carrier,
-            verifier=verifier,
+            verifier=self._verifier,
             audience="" if self._target is None else self._target.audience,
-            callers=callers,
+            callers=self._callers,
         )
 
     def _runner(self, pool: WorkerPool) -> Runner:

@@ -53,14 +53,13 @@ class World:
             random=Random(1),
             dispatcher=self.dispatcher,
             target=TARGET,
+            verifier=Verifier(),
+            callers=frozenset({ACCOUNT}),
             pushed=frozenset({"push"}),
             worker="w",
         )
         self.registry.connect(self.system.tasks)
         self.queue: PushQueue = self.system.push("push")
-
-    def receiver(self, *callers: str) -> PushReceiver:
-        return self.system.receiver(Verifier() if callers else None, frozenset(callers))
 
     async def deliver(self, receiver: PushReceiver, task: HttpTask) -> None:
         headers = {**task.headers, "authorization": f"Bearer {ACCOUNT}|{task.audience}"}
@@ -68,7 +67,7 @@ class World:
 
     async def work(self) -> None:
         """Be Cloud Tasks until nothing is left: send at the time, again a second after a failure."""
-        receiver = self.receiver(ACCOUNT)
+        receiver = self.system.receiver()
         failures = 0
         while (due := self.dispatcher.next()) is not None:
             queue, task = due
@@ -131,7 +130,7 @@ def test_run_task_refuses_any_caller_but_its_own(world: World, run: Go, authoriz
         task = next(iter(world.dispatcher.tasks.values()))
         headers = {**task.headers, "authorization": authorization, "x-cloudtasks-taskname": "spoofed"}
         with pytest.raises(Forbidden):
-            await world.receiver(ACCOUNT).receive("push", headers, task.body)
+            await world.system.receiver().receive("push", headers, task.body)
         assert ran == 0
 
     run(main())
@@ -221,7 +220,7 @@ def test_a_handler_slower_than_its_deadline_does_not_run_twice(world: World, run
 
     async def main() -> None:
         handle = await slow.call()
-        receiver = world.receiver(ACCOUNT)
+        receiver = world.system.receiver()
         _, task = world.dispatcher.next() or pytest.fail("no task")
         first = asyncio.ensure_future(world.deliver(receiver, task))
         await asyncio.sleep(1_800)
@@ -245,7 +244,7 @@ def test_a_run_whose_process_died_is_rescued_by_the_next_delivery(world: World, 
         handle = await t.call()
         _, task = world.dispatcher.next() or pytest.fail("no task")
         process = Process("instance")
-        process.spawn(world.deliver(world.receiver(ACCOUNT), task))
+        process.spawn(world.deliver(world.system.receiver(), task))
         await asyncio.sleep(10)
         process.kill()
         await world.work()
@@ -284,7 +283,7 @@ def test_a_late_copy_of_an_earlier_delivery_starts_nothing(world: World, run: Go
     async def main() -> None:
         await t.call()
         _, task = world.dispatcher.next() or pytest.fail("no task")
-        receiver = world.receiver(ACCOUNT)
+        receiver = world.system.receiver()
         for _ in range(5):
             await world.deliver(receiver, task)
         assert ran == 1
@@ -320,13 +319,14 @@ def test_run_task_takes_calls_that_another_program_created(world: World, run: Go
 
     async def main() -> None:
         body = b'{"v":1,"call":"add","id":"from-go","arguments":{"a":1,"b":2}}'
-        receiver = world.receiver()
-        await receiver.receive("push", {"x-cloudtasks-taskname": "t-1"}, body)
+        receiver = world.system.receiver()
+        allowed = {"authorization": f"Bearer {ACCOUNT}|https://run.example"}
+        await receiver.receive("push", {"x-cloudtasks-taskname": "t-1", **allowed}, body)
         assert await world.system.tasks.handle("from-go").result(1) == 3
         with pytest.raises(InvalidInput):
-            await receiver.receive("push", {}, body)
+            await receiver.receive("push", allowed, body)
         with pytest.raises(InvalidInput):
-            await receiver.receive("push", {DELIVERY_HEADER: "{"}, body)
+            await receiver.receive("push", {DELIVERY_HEADER: "{", **allowed}, body)
 
     run(main())
 
