@@ -59,12 +59,13 @@ def _mixtures(environ: Mapping[str, str]) -> Iterator[Finding]:
     if backend == "auto" and len(missing := [name for name in needed if name not in given]) == 1:
         says = f"{missing[0]} is not set, so `auto` takes the embedded file although the other emulator is given"
         yield wrong("mixture", says, 'eval "$(python -m emulator up)"')
-    project = environ.get("GOOGLE_CLOUD_PROJECT", "")
-    if backend == "cloud" and project and project != environ.get("TALLY_PROJECT", ""):
-        says = (
-            f"GOOGLE_CLOUD_PROJECT={project!r} is not TALLY_PROJECT={environ.get('TALLY_PROJECT', '')!r}, which counts"
-        )
-        yield note("mixture", says, f"export TALLY_PROJECT={project}")
+    project, other = environ.get("TALLY_PROJECT", ""), environ.get("GOOGLE_CLOUD_PROJECT", "")
+    if backend == "cloud" and not project:
+        says = "TALLY_BACKEND=cloud, but TALLY_PROJECT is not set"
+        yield wrong("settings", says, f"export TALLY_PROJECT={other or '$(gcloud config get-value project)'}")
+    elif backend == "cloud" and other not in ("", project):
+        says = f"GOOGLE_CLOUD_PROJECT={other!r} is not TALLY_PROJECT={project!r}, which counts"
+        yield note("mixture", says, f"export TALLY_PROJECT={other}")
 
 
 def _unknown(environ: Mapping[str, str]) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ EMULATORS = {"PUBSUB_EMULATOR_HOST": "127.0.0.1:1", "DATASTORE_EMULATOR_HOST": "
         {"TALLY_BACKEND": "cloud", "TALLY_PROJECT": "p", "GOOGLE_CLOUD_PROJECT": "p"},
         EMULATORS | {"http_proxy": "http://proxy:3128", "no_proxy": "localhost, 127.0.0.1"},
         EMULATORS | {"http_proxy": "http://proxy:3128", "NO_PROXY": "*"},
-        {"TALLY_BACKEND": "cloud", "http_proxy": "http://proxy:3128"},
+        {"TALLY_BACKEND": "cloud", "TALLY_PROJECT": "p", "http_proxy": "http://proxy:3128"},
         {"TALLY_EMULATOR_FLAVOUR": "firestore"},
     ],
 )
@@ -34,7 +34,7 @@ def test_a_whole_set_of_variables_is_ok(environ: Mapping[str, str]) -> None:
         ),
         (EMULATORS | {"PUBSUB_EMULATOR_HOST": " [::1]:1"}, "not a bare", "export PUBSUB_EMULATOR_HOST=[::1]:1"),
         (
-            EMULATORS | {"TALLY_BACKEND": "cloud"},
+            EMULATORS | {"TALLY_BACKEND": "cloud", "TALLY_PROJECT": "p"},
             "would send calls to an emulator",
             "unset PUBSUB_EMULATOR_HOST DATASTORE_EMULATOR_HOST",
         ),
@@ -42,6 +42,16 @@ def test_a_whole_set_of_variables_is_ok(environ: Mapping[str, str]) -> None:
             {"PUBSUB_EMULATOR_HOST": "127.0.0.1:1"},
             "DATASTORE_EMULATOR_HOST is not set, so `auto` takes the embedded file",
             'eval "$(python -m emulator up)"',
+        ),
+        (
+            {"TALLY_BACKEND": "cloud"},
+            "TALLY_PROJECT is not set",
+            "export TALLY_PROJECT=$(gcloud config get-value project)",
+        ),
+        (
+            {"TALLY_BACKEND": "cloud", "GOOGLE_CLOUD_PROJECT": "p"},
+            "TALLY_PROJECT is not set",
+            "export TALLY_PROJECT=p",
         ),
         ({"TALLY_BACKEND": "emulator"}, "TALLY_BACKEND=emulator needs", "unset TALLY_BACKEND"),
         ({"K_SERVICE": "public"}, "on Cloud Run set TALLY_BACKEND=cloud", "unset TALLY_BACKEND"),
@@ -61,7 +71,10 @@ def test_what_cannot_work_is_wrong_and_has_a_command(environ: Mapping[str, str],
         (EMULATORS | {"HTTP_PROXY": "http://proxy:3128", "no_proxy": "a.com"}, "no_proxy does not name 127.0.0.1"),
         ({"TALLY_SUBSCRIPTON": "x"}, "is TALLY_SUBSCRIPTION meant?"),
         (EMULATORS | {"TALLY_BACKEND": "embedded"}, "is not used"),
-        ({"TALLY_BACKEND": "cloud", "GOOGLE_CLOUD_PROJECT": "other"}, "GOOGLE_CLOUD_PROJECT='other'"),
+        (
+            {"TALLY_BACKEND": "cloud", "TALLY_PROJECT": "p", "GOOGLE_CLOUD_PROJECT": "other"},
+            "GOOGLE_CLOUD_PROJECT='other'",
+        ),
     ],
 )
 def test_what_works_and_may_surprise_is_a_note(environ: Mapping[str, str], says: str) -> None:

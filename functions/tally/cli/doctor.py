@@ -16,7 +16,7 @@ _MARKS = {"ok": "ok   ", "note": "note ", "wrong": "WRONG"}
 @click.option("--read-only", is_flag=True, help="Do not try the store's guard, which writes and deletes an entity.")
 @json_option
 def doctor(read_only: bool, as_json: bool) -> None:
-    """Look at settings, hosts, credentials, topics, the store and the clock; exit 1 if something is wrong.
+    """Look at settings, keys, hosts, credentials, topics, the store and the clock; exit 1 if something is wrong.
 
     \b
     Example:
