@@ -101,12 +101,12 @@ def deploy(tools: Tools, it: Deployment) -> None:
         "apply",
         "-auto-approve",
         *targets,
-        *variables(it, archive, f"{it.image}@{NO_IMAGE}"),
+        *variables(tools, it, archive, f"{it.image}@{NO_IMAGE}"),
         folder=TERRAFORM,
     )
     make_first_ballot_key(tools, it)
     image = build_image(tools, it)
-    tools.run("terraform", "apply", "-auto-approve", *variables(it, archive, image), folder=TERRAFORM)
+    tools.run("terraform", "apply", "-auto-approve", *variables(tools, it, archive, image), folder=TERRAFORM)
 
 
 def plan(tools: Tools, it: Deployment) -> None:
@@ -121,7 +121,7 @@ def plan(tools: Tools, it: Deployment) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(TERRAFORM, folder, ignore=shutil.ignore_patterns("backend.tf", ".terraform"))
         tools.run("terraform", "init", folder=folder)
-    tools.run("terraform", "plan", *variables(it, archive, image or f"{it.image}@{NO_IMAGE}"), folder=folder)
+    tools.run("terraform", "plan", *variables(tools, it, archive, image or f"{it.image}@{NO_IMAGE}"), folder=folder)
 
 
 def destroy(tools: Tools, it: Deployment, *, delete_votes: bool) -> None:
@@ -131,7 +131,7 @@ def destroy(tools: Tools, it: Deployment, *, delete_votes: bool) -> None:
     init(tools, it, TERRAFORM)
     image = built_image(tools, it, package.write_image_context(ROOT / "build" / "worker"))
     values = [
-        *variables(it, package_source(), image or f"{it.image}@{NO_IMAGE}"),
+        *variables(tools, it, package_source(), image or f"{it.image}@{NO_IMAGE}"),
         "-var=deletion_protection=false",
     ]
     # Protection is a property of what is protected: it is lifted by an apply of its own.
@@ -195,10 +195,14 @@ def package_source() -> Path:
     return archive
 
 
-def variables(it: Deployment, archive: Path, image: str) -> list[str]:
+def variables(tools: Tools, it: Deployment, archive: Path, image: str) -> list[str]:
+    number = tools.ask("gcloud", "projects", "describe", it.project, "--format=value(projectNumber)")
+    if not number:
+        raise Stop(f"there is no project {it.project}, or it may not be seen: see `gcloud auth list`")
     return [
         f"-var-file={it.variables.resolve()}",
         f"-var=project_id={it.project}",
+        f"-var=project_number={number}",
         f"-var=region={it.region}",
         f"-var=name={it.name}",
         f"-var=source_archive={archive}",

@@ -59,6 +59,7 @@ VARIABLES = (
     Variable("TALLY_PUSH_QUEUES", "", "queues, comma-separated, that push; workers pull from all others", "tasks"),
     Variable("TALLY_TASK_MODULES", "", "modules, comma-separated, whose import registers the task functions", "tasks"),
     Variable("TALLY_RUN_TASK_URL", "http://127.0.0.1:8080", "where the function `run_task` is served", "tasks"),
+    Variable("TALLY_RUN_TASK_IAM", "false", "`true` where Cloud Run checks the tokens sent to `run_task`", "tasks"),
     Variable("TALLY_TASKS_ACCOUNT", "", "service account in the tokens that Cloud Tasks sends to `run_task`", "tasks"),
     Variable("PUBSUB_EMULATOR_HOST", "", "host:port of a Pub/Sub emulator", "local"),
     Variable("DATASTORE_EMULATOR_HOST", "", "host:port of a Datastore emulator", "local"),
@@ -86,6 +87,7 @@ class Settings:
     push_queues: tuple[str, ...]
     task_modules: tuple[str, ...]
     run_task_url: str
+    run_task_iam: bool
     tasks_account: str
     pubsub_emulator: str
     datastore_emulator: str
@@ -117,6 +119,7 @@ def load(environ: Mapping[str, str]) -> Settings:
         push_queues=_names(value["TALLY_PUSH_QUEUES"]),
         task_modules=_names(value["TALLY_TASK_MODULES"]),
         run_task_url=value["TALLY_RUN_TASK_URL"],
+        run_task_iam=_flag("TALLY_RUN_TASK_IAM", value["TALLY_RUN_TASK_IAM"]),
         tasks_account=value["TALLY_TASKS_ACCOUNT"],
         pubsub_emulator=hosts["PUBSUB_EMULATOR_HOST"],
         datastore_emulator=hosts["DATASTORE_EMULATOR_HOST"],
@@ -128,6 +131,12 @@ def _host(name: str, value: str) -> str:
     if value and not _HOST.fullmatch(value):
         raise ConfigError(f"{name}={value!r}: want host:port, without a scheme, path or space")
     return value
+
+
+def _flag(name: str, value: str) -> bool:
+    if value not in ("true", "false"):
+        raise ConfigError(f"{name}={value!r}: want true or false")
+    return value == "true"
 
 
 def _bytes(name: str, value: str) -> int:

@@ -6,16 +6,30 @@ locals {
       size            = { min_instances = 0, max_instances = 3, concurrency = 80, cpu = 1, memory = "512Mi" }
       ingress         = "ALLOW_ALL" # IAM asks for an identity
       database_role   = "roles/datastore.user"
+      timeout_seconds = 60
       publishes_votes = false
       ballot_keys     = false
+      runs_tasks      = false
     }
     public = {
       description     = "Takes votes, answers with counts"
       size            = var.public_size
       ingress         = var.load_balancer == null ? "ALLOW_ALL" : "ALLOW_INTERNAL_AND_GCLB"
       database_role   = "roles/datastore.viewer"
+      timeout_seconds = 60
       publishes_votes = true
       ballot_keys     = true
+      runs_tasks      = false
+    }
+    run_task = {
+      description     = "Runs the tasks that push queues send"
+      size            = { min_instances = 0, max_instances = 10, concurrency = 100, cpu = 1, memory = "512Mi" }
+      ingress         = "ALLOW_ALL" # IAM lets the queues' account in, and nobody else
+      database_role   = "roles/datastore.user"
+      timeout_seconds = 1800 # the longest that Cloud Tasks waits
+      publishes_votes = false
+      ballot_keys     = false
+      runs_tasks      = true
     }
   }
 
@@ -61,6 +75,7 @@ resource "terraform_data" "grants_settled" {
   triggers_replace = sort(concat([google_service_account.worker.email], [for a in google_service_account.function : a.email]))
   depends_on = [
     google_artifact_registry_repository_iam_member.builder_writes,
+    google_cloud_tasks_queue_iam_member.enqueuer,
     google_project_iam_member.builder_logs,
     google_project_iam_member.builder_reads_copies,
     google_project_iam_member.function_database,
@@ -69,6 +84,7 @@ resource "terraform_data" "grants_settled" {
     google_pubsub_topic_iam_member.dead_letters_worker,
     google_pubsub_topic_iam_member.votes_publisher,
     google_secret_manager_secret_iam_member.ballot_keys_reader,
+    google_service_account_iam_member.sends_as_tasks,
     google_storage_bucket_iam_member.builder_reads_source,
   ]
 
@@ -103,13 +119,14 @@ resource "google_cloudfunctions2_function" "this" {
     min_instance_count               = each.value.size.min_instances
     max_instance_count               = each.value.size.max_instances
     max_instance_request_concurrency = each.value.size.concurrency
-    timeout_seconds                  = 60
+    timeout_seconds                  = each.value.timeout_seconds
     ingress_settings                 = each.value.ingress
     all_traffic_on_latest_revision   = true
     service_account_email            = google_service_account.function[each.key].email
     environment_variables = merge(
       local.function_environment,
       each.value.ballot_keys ? { TALLY_BALLOT_KEYS = local.ballot_keys_folder } : {},
+      each.value.runs_tasks ? local.task_environment : {},
     )
 
     dynamic "secret_volumes" {

@@ -106,6 +106,17 @@ variable "project_id" {
   }
 }
 
+variable "project_number" {
+  description = "The project's number, which is part of the functions' addresses."
+  type        = string
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^[1-9][0-9]{5,18}$", var.project_number))
+    error_message = "The number of the project, as `gcloud projects describe` shows it."
+  }
+}
+
 variable "public" {
   description = "Let anyone call the vote endpoint, without a Google identity."
   type        = bool
@@ -136,6 +147,25 @@ variable "public_size" {
   validation {
     condition     = var.public_size.min_instances >= 0 && var.public_size.max_instances >= max(1, var.public_size.min_instances)
     error_message = "max_instances is at least 1 and at least min_instances."
+  }
+}
+
+variable "push_queues" {
+  description = "Cloud Tasks queues that send tasks to the function run_task, by the name that the code uses."
+  type = map(object({
+    dispatches_per_second = optional(number, 100)
+    concurrent            = optional(number, 100)
+  }))
+  default  = {}
+  nullable = false
+
+  validation {
+    condition     = alltrue([for name in keys(var.push_queues) : can(regex("^[A-Za-z0-9-]{1,100}$", name))])
+    error_message = "A queue's name has 1 to 100 letters, digits and hyphens."
+  }
+  validation {
+    condition     = alltrue([for q in var.push_queues : q.dispatches_per_second > 0 && q.dispatches_per_second <= 500])
+    error_message = "Cloud Tasks dispatches up to 500 tasks a second from one queue."
   }
 }
 
@@ -183,6 +213,18 @@ variable "source_archive" {
   validation {
     condition     = endswith(var.source_archive, ".zip")
     error_message = "The source archive must be a .zip file."
+  }
+}
+
+variable "task_modules" {
+  description = "Python modules, beside main.py in functions/, whose import registers task functions."
+  type        = list(string)
+  default     = []
+  nullable    = false
+
+  validation {
+    condition     = alltrue([for m in var.task_modules : can(regex("^[A-Za-z_][A-Za-z0-9_]*(\\.[A-Za-z_][A-Za-z0-9_]*)*$", m))])
+    error_message = "A module is named like shop.tasks."
   }
 }
 

@@ -13,15 +13,20 @@ GRANTS = {
     'google_artifact_registry_repository_iam_member.builder_writes["images"]': "roles/artifactregistry.writer",
     "google_cloud_run_v2_job_iam_member.scheduler[0]": "roles/run.invoker",
     "google_cloud_run_v2_service_iam_member.public[0]": "roles/run.invoker",
+    "google_cloud_run_v2_service_iam_member.run_task": "roles/run.invoker",
+    'google_cloud_tasks_queue_iam_member.enqueuer["mail/run_task"]': "roles/cloudtasks.enqueuer",
+    'google_cloud_tasks_queue_iam_member.enqueuer["reports/run_task"]': "roles/cloudtasks.enqueuer",
     "google_project_iam_member.builder_logs": "roles/logging.logWriter",
     "google_project_iam_member.builder_reads_copies": "roles/storage.objectViewer",
     'google_project_iam_member.function_database["admin"]': "roles/datastore.user",
     'google_project_iam_member.function_database["public"]': "roles/datastore.viewer",
+    'google_project_iam_member.function_database["run_task"]': "roles/datastore.user",
     "google_project_iam_member.worker_database": "roles/datastore.user",
     "google_pubsub_subscription_iam_member.votes_worker": "roles/pubsub.subscriber",
     "google_pubsub_topic_iam_member.dead_letters_worker": "roles/pubsub.publisher",
     'google_pubsub_topic_iam_member.votes_publisher["public"]': "roles/pubsub.publisher",
     'google_secret_manager_secret_iam_member.ballot_keys_reader["public"]': "roles/secretmanager.secretAccessor",
+    'google_service_account_iam_member.sends_as_tasks["run_task"]': "roles/iam.serviceAccountUser",
     "google_storage_bucket_iam_member.builder_reads_source": "roles/storage.objectViewer",
 }
 WITHOUT_CONDITION = {"google_project_iam_member.builder_logs"}
@@ -238,6 +243,17 @@ def addresses_are_throttled_by_what_google_saw(plan: Plan) -> Violations:
                 yield f"{address} bans nobody"
 
 
+def only_the_queues_run_tasks(plan: Plan) -> Violations:
+    """The function trusts that Cloud Run checked the token: so nobody but the queues' account may be let in."""
+    (tasks,) = (values["member"] for address, values in plan.of_type(ACCOUNT).items() if address.endswith(".tasks"))
+    for address, values in plan.of_type("google_cloud_run_v2_service_iam_member").items():
+        if "run-task" in values["name"] and values["member"] != tasks:
+            yield f"{address} lets {values['member']} run tasks"
+
+
+ACCOUNT = "google_service_account"
+
+
 def buckets_are_closed(plan: Plan) -> Violations:
     for address, values in plan.of_type("google_storage_bucket").items():
         if values.get("public_access_prevention") != "enforced" or not values.get("uniform_bucket_level_access"):
@@ -276,6 +292,7 @@ POLICIES: dict[str, Callable[[Plan], Violations]] = {
         functions_serve_many_at_a_time,
         behind_the_load_balancer_only,
         addresses_are_throttled_by_what_google_saw,
+        only_the_queues_run_tasks,
         buckets_are_closed,
         old_images_are_cleaned_up,
         alerts_say_what_to_do,

@@ -88,6 +88,8 @@ def variables(**changed: Any) -> dict[str, Any]:
     """Return the variables that every plan needs, with those of a test."""
     return {
         "project_id": "tally-demo",
+        "project_number": "123456789012",
+        "push_queues": {"mail": {}, "reports": {}},
         "source_archive": str(SOURCE / "tests" / "source.zip"),
         "worker_image": IMAGE,
         "settle_seconds": 0,

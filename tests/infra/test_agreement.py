@@ -4,11 +4,14 @@ import ast
 import json
 import re
 from collections.abc import Callable
+from urllib.parse import urlsplit
 
+from infra import deploy
 from tally import config, limits
-from tally.votes import keyring
+from tally.tasks import system
+from tally.votes import inbox, keyring
 from tests.infra.policies import containers, environments
-from tests.infra.terraform import ROOT, Plan
+from tests.infra.terraform import ROOT, SOURCE, Plan
 
 # What others than tally.config read: the Functions Framework.
 NOT_OURS = {"FUNCTION_USE_ASGI"}
@@ -23,6 +26,8 @@ def part(address: str) -> str:
 def expected(name: str) -> set[str]:
     """Return the settings that a deployment sets on a part."""
     wheres = {"everywhere", name} if name == "worker" else {"everywhere", "functions", name}
+    if name == "run_task":
+        wheres.add("tasks")
     return {variable.name for variable in config.VARIABLES if variable.where in wheres}
 
 
@@ -114,3 +119,29 @@ def test_the_national_example_keeps_all_its_ballots_in_memory(plan_of: Callable[
     ((_, container),) = containers(plan_of("national"))
     environment = {one["name"]: one["value"] for one in container["env"]}
     assert config.load(environment).ledger_memory_bytes >= 60_000_000 * 40
+
+
+def test_the_limits_of_terraform_are_those_of_the_code(plan: Plan) -> None:
+    votes = plan.of_type("google_pubsub_subscription")["google_pubsub_subscription.votes"]
+    assert votes["ack_deadline_seconds"] == inbox.ACK_DEADLINE
+    functions = {part(at): value["service_config"][0] for at, value in plan.of_type(FUNCTION).items()}
+    assert functions["run_task"]["timeout_seconds"] == limits.DISPATCH_SECONDS
+    assert functions["run_task"]["max_instance_request_concurrency"] == system.PUSHED_AT_ONCE
+    assert functions["public"]["max_instance_request_concurrency"] * limits.VOTES_PER_REQUEST > limits.WAITING_VOTES
+    variables = (SOURCE / "variables.tf").read_text()
+    assert f"var.worker.instances <= {deploy.MAX_WORKERS}" in variables
+    assert f"{{1,{limits.QUEUE_NAME}}}" in variables
+
+
+FUNCTION = "google_cloudfunctions2_function"
+
+
+def test_tasks_are_sent_to_the_function_as_the_account_that_it_lets_in(plan: Plan) -> None:
+    environment = dict(environments(plan))[f'{FUNCTION}.this["run_task"]']
+    settings = config.load(environment)
+    name = plan.of_type(FUNCTION)[f'{FUNCTION}.this["run_task"]']["name"]
+    assert urlsplit(settings.run_task_url).netloc == f"{name}-123456789012.{settings.location}.run.app"
+    assert settings.run_task_iam
+    assert {queue["name"] for queue in plan.of_type("google_cloud_tasks_queue").values()} == set(settings.push_queues)
+    invoker = plan.of_type("google_cloud_run_v2_service_iam_member")["google_cloud_run_v2_service_iam_member.run_task"]
+    assert invoker["member"] == f"serviceAccount:{settings.tasks_account}"

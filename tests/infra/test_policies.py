@@ -79,6 +79,12 @@ MISTAKES = {
     "an admin function open to all": Mistake(
         "functions.tf", "for_each = var.admin_members", 'for_each = toset(["allUsers"])', "only_public_is_open"
     ),
+    "tasks that anyone may send": Mistake(
+        "tasks.tf",
+        "  member   = google_service_account.tasks.member",
+        '  member   = "allAuthenticatedUsers"',
+        "only_the_queues_run_tasks",
+    ),
     "a function as the default account": Mistake(
         "functions.tf",
         "service_account_email            = google_service_account.function[each.key].email",

@@ -28,6 +28,7 @@ def test_the_emulators_are_taken_where_their_hosts_are_set() -> None:
         ("TALLY_LEDGER_MEMORY_BYTES", "256MB"),
         ("TALLY_LEDGER_MEMORY_BYTES", "1e9"),
         ("TALLY_LEDGER_MEMORY_BYTES", "9" * 16),
+        ("TALLY_RUN_TASK_IAM", "yes"),
         ("PUBSUB_EMULATOR_HOST", "http://127.0.0.1:8085"),
         ("DATASTORE_EMULATOR_HOST", " 127.0.0.1:8081"),
         ("CLOUD_TASKS_EMULATOR_HOST", "127.0.0.1"),

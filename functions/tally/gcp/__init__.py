@@ -38,4 +38,4 @@ async def open_push(settings: Settings) -> tuple[Dispatcher, CallerVerifier, str
     dispatcher = CloudTasksDispatcher(Clients(settings), settings.project, settings.location, account)
     if emulator:
         await dispatcher.prepare(settings.push_queues)
-    return dispatcher, OidcVerifier(emulator), account
+    return dispatcher, OidcVerifier(emulator, behind_iam=settings.run_task_iam), account

@@ -12,6 +12,7 @@ mock_provider "google" {
 
 variables {
   project_id     = "tally-demo"
+  project_number = "123456789012"
   settle_seconds = 0
   source_archive = "tests/source.zip"
   worker_image   = "us-central1-docker.pkg.dev/tally-demo/tally-images/worker@sha256:0000000000000000000000000000000000000000000000000000000000000000"
@@ -153,4 +154,12 @@ run "an_open_admin_is_refused" {
     admin_members = ["allUsers"]
   }
   expect_failures = [var.admin_members]
+}
+
+run "a_queue_that_is_too_fast_is_refused" {
+  command = plan
+  variables {
+    push_queues = { mail = { dispatches_per_second = 501 } }
+  }
+  expect_failures = [var.push_queues]
 }

@@ -214,7 +214,7 @@ def test_a_failure_is_retried_by_the_policy_and_then_parked_with_its_traceback(w
         assert "no" in status.error
         assert "in bad" in status.traceback
         assert [round(b - a, 3) for a, b in pairwise(starts)] == [1.0, 2.0]
-        with pytest.raises(TaskFailed, match="bad .* failed: ValueError") as caught:
+        with pytest.raises(TaskFailed, match=r"bad .* failed: ValueError") as caught:
             await handle.result(1)
         assert "ValueError" in caught.value.traceback
         assert await world.parked() == [("bad", "exhausted")]
