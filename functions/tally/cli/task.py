@@ -56,7 +56,12 @@ def call(name: str, arguments: str, delay: float, queue: str | None, wait: float
 @click.argument("run_id")
 @json_option
 def status(run_id: str, as_json: bool) -> None:
-    """Show a run's state, attempts, progress and error."""
+    """Show a run's state, attempts, progress and error.
+
+    \b
+    Example:
+      tally task status 01JABCDEF
+    """
     shown = runs.view(_with_tasks(lambda tasks: tasks.handle(run_id).status()))
     if as_json:
         print_json(shown)
@@ -74,14 +79,24 @@ def status(run_id: str, as_json: bool) -> None:
 @click.argument("run_id")
 @click.option("--wait", type=float, default=0.0, show_default=True, help="Seconds to wait for it.")
 def result(run_id: str, wait: float) -> None:
-    """Print a run's result as JSON; exit 1 with its error when it failed."""
+    """Print a run's result as JSON; exit 1 with its error when it failed.
+
+    \b
+    Example:
+      tally task result 01JABCDEF --wait 30
+    """
     print_json(_with_tasks(lambda tasks: tasks.handle(run_id).result(wait)))
 
 
 @task.command()
 @click.argument("run_id")
 def cancel(run_id: str) -> None:
-    """Cancel a run that has not ended."""
+    """Cancel a run that has not ended.
+
+    \b
+    Example:
+      tally task cancel 01JABCDEF
+    """
     cancelled = _with_tasks(lambda tasks: tasks.handle(run_id).cancel())
     click.echo("cancelled" if cancelled else "it had ended")
 
@@ -94,7 +109,12 @@ def parked() -> None:
 @parked.command("list")
 @json_option
 def list_parked(as_json: bool) -> None:
-    """List parked calls with the reason and the last error."""
+    """List parked calls with the reason and the last error.
+
+    \b
+    Example:
+      tally task parked list --json
+    """
 
     async def work(tasks: Tasks) -> list[dict[str, Any]]:
         return [
@@ -122,7 +142,12 @@ def list_parked(as_json: bool) -> None:
 @click.argument("run_ids", nargs=-1)
 @click.option("--all", "every", is_flag=True, help="Replay all that are parked.")
 def replay(run_ids: tuple[str, ...], every: bool) -> None:
-    """Enqueue parked calls again."""
+    """Enqueue parked calls again.
+
+    \b
+    Example:
+      tally task parked replay --all
+    """
     if bool(run_ids) == every:
         raise InvalidInput("give ids, or --all")
 

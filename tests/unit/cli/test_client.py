@@ -1,0 +1,182 @@
+"""The commands against a server of the test's own, which answers what it is told to."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tally.cli import main
+
+Told = tuple[int, Any, dict[str, str]]
+ACCEPTED: Told = (202, {"ballot": "00" * 16}, {})
+BUSY: Told = (503, {"code": "publish-unconfirmed", "detail": "try again"}, {"Retry-After": "3"})
+HANG_UP: Told = (0, {}, {})
+
+
+class Server:
+    def __init__(self) -> None:
+        self.answers: list[Told] = []
+        self.requests: list[tuple[str, str, Any, dict[str, str]]] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def answer(self) -> None:
+                size = int(self.headers.get("Content-Length") or 0)
+                body = json.loads(self.rfile.read(size)) if size else None
+                outer.requests.append((self.command, self.path, body, dict(self.headers)))
+                status, value, headers = outer.answers.pop(0)
+                if status == 0:
+                    self.close_connection = True
+                    return
+                self.send_response(status)
+                for name, header in headers.items():
+                    self.send_header(name, header)
+                encoded = json.dumps(value).encode()
+                self.send_header("Content-Length", str(len(encoded)))
+                self.end_headers()
+                self.wfile.write(encoded)
+
+            do_GET = do_POST = do_PATCH = do_DELETE = answer  # noqa: N815  # the library's names
+
+            def log_message(self, *arguments: object) -> None:
+                """Say nothing."""
+
+        self._server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
+
+    def __enter__(self) -> "Server":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def run(self, *arguments: str) -> Result:
+        return CliRunner().invoke(main, [*arguments, "--url", self.url])
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server() as running:
+        yield running
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    made: list[float] = []
+    monkeypatch.setattr("time.sleep", made.append)
+    return made
+
+
+def test_a_vote_is_sent_again_as_the_same_ballot_until_it_is_accepted(server: Server, waits: list[float]) -> None:
+    server.answers = [BUSY, HANG_UP, BUSY, ACCEPTED]
+    result = server.run("vote", "lunch", "red")
+    assert (result.exit_code, result.output) == (0, f"accepted: ballot {'00' * 16}\n")
+    bodies = [body for _, _, body, _ in server.requests]
+    assert bodies == [bodies[0]] * 4
+    assert len(bodies[0]["id"]) >= 16
+    assert [wait >= 3 for wait in waits] == [True, False, True]
+
+
+def test_a_vote_that_is_refused_is_not_sent_again(server: Server, waits: list[float]) -> None:
+    server.answers = [(409, {"code": "poll-closed", "detail": "the poll is closed"}, {})]
+    result = server.run("vote", "lunch", "red", "--voter", "ann")
+    assert (result.exit_code, result.output) == (1, "Error: the poll is closed (poll-closed)\n")
+    assert server.requests[0][2] == {"option": "red", "voter": "ann"}
+    assert not waits
+
+
+def test_a_vote_is_given_up_after_the_time_that_was_said(server: Server, waits: list[float]) -> None:
+    server.answers = [BUSY, BUSY]
+    result = server.run("vote", "lunch", "red", "--give-up", "0")
+    assert (result.exit_code, result.output) == (1, "Error: try again (publish-unconfirmed)\n")
+
+
+def test_options_and_fields_make_a_definition(server: Server) -> None:
+    server.answers = [(201, {"id": "lunch", "options": [{"id": "red", "label": "Red"}]}, {})]
+    result = server.run("poll", "create", "lunch", "red=Red", "blue", "--revote", "replace", "--json")
+    assert result.exit_code == 0
+    assert json.loads(result.output)["id"] == "lunch"
+    assert server.requests[0][:3] == (
+        "POST",
+        "/v1/polls",
+        {
+            "id": "lunch",
+            "title": "lunch",
+            "options": [{"id": "red", "label": "Red"}, {"id": "blue"}],
+            "revote": "replace",
+        },
+    )
+
+
+def test_a_change_names_the_revision_that_it_read(server: Server) -> None:
+    server.answers = [(200, {"revision": 7}, {}), (200, {"id": "lunch"}, {})]
+    result = server.run("poll", "patch", "lunch", "--add", "soup=Soup", "--withdraw", "red")
+    assert result.exit_code == 0
+    assert server.requests[1][2] == {
+        "revision": 7,
+        "add_options": [{"id": "soup", "label": "Soup"}],
+        "withdraw_options": ["red"],
+    }
+    assert server.run("poll", "patch", "lunch").exit_code == 2
+
+
+def test_a_list_goes_on_to_its_end(server: Server) -> None:
+    item = {"id": "a", "status": "open", "closes_at": None, "title": "A"}
+    server.answers = [(200, {"polls": [item], "cursor": "Zg=="}, {}), (200, {"polls": [item], "cursor": None}, {})]
+    result = server.run("poll", "list", "--json")
+    assert json.loads(result.output) == {"polls": [item, item]}
+    assert [path for _, path, _, _ in server.requests] == ["/v1/polls", "/v1/polls?cursor=Zg=="]
+
+
+def test_results_are_watched_by_their_tag(server: Server, waits: list[float]) -> None:
+    counts = {"poll": "lunch", "status": "open", "total": 3, "counts": {"red": 3}}
+    server.answers = [(200, counts, {"ETag": '"1"'}), (304, {}, {}), (404, {"code": "gone", "detail": "no more"}, {})]
+    result = server.run("results", "lunch", "--watch", "--json")
+    assert result.exit_code == 1
+    assert result.output.count('"total": 3') == 1
+    assert [headers.get("If-None-Match") for *_, headers in server.requests] == [None, '"1"', '"1"']
+
+
+def test_hidden_results_say_so(server: Server) -> None:
+    server.answers = [(200, {"poll": "lunch", "status": "open", "total": None, "counts": None}, {})]
+    assert "hidden until the end" in server.run("results", "lunch").output
+
+
+def test_a_token_is_sent_and_an_odd_poll_id_stays_one_segment(server: Server) -> None:
+    server.answers = [(200, {"id": "x"}, {})]
+    server.run("poll", "show", "a/b c", "--token", "secret")
+    _, path, _, headers = server.requests[0]
+    assert (path, headers["Authorization"]) == ("/v1/polls/a%2Fb%20c", "Bearer secret")
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8080", "ftp://host", "http://", ""])
+def test_a_wrong_address_is_a_wrong_command_line(url: str) -> None:
+    result = CliRunner().invoke(main, ["results", "lunch", "--url", url])
+    assert result.exit_code == 2
+    assert "no http or https address" in result.output
+
+
+def test_a_server_that_is_not_there_is_one_line() -> None:
+    with Server() as gone:
+        url = gone.url
+    result = CliRunner().invoke(main, ["results", "lunch", "--url", url])
+    assert result.exit_code == 1
+    assert result.output.startswith(f"Error: {url} does not answer: ")
+    assert result.output.count("\n") == 1
+
+
+def test_an_answer_that_is_no_json_is_one_line(server: Server) -> None:
+    server.answers = [(200, {}, {})]
+    server.run("poll", "show", "lunch")
+    server.answers = [(502, "", {"Content-Type": "text/html"})]
+    result = server.run("poll", "show", "lunch")
+    assert result.exit_code == 1
+    assert result.output.count("\n") == 1
