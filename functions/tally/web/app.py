@@ -1,6 +1,6 @@
 """The web application: finds the route of a request, runs its handler and turns what it raises into an answer.
 
-Routes match the raw path, byte by byte: `%2F` is no slash, and what is percent-encoded matches no parameter.
+Routes match the raw path, byte by byte: `%2F` is no slash, and what stands for a parameter is handed on undecoded.
 """
 
 from collections.abc import Awaitable, Callable, Sequence

@@ -115,10 +115,11 @@ def _finite(number: str) -> float:
 
 
 def _check_depth(value: Any) -> None:
-    level, depth = [value], 0
-    while level:
+    """Refuse objects and arrays that nest deeper than JSON_DEPTH."""
+    nested, depth = [item for item in [value] if isinstance(item, dict | list)], 0
+    while nested:
         depth += 1
         if depth > JSON_DEPTH:
             raise InvalidInput(f"the body nests deeper than {JSON_DEPTH} levels", code="bad-json")
-        nested = [item for item in level if isinstance(item, dict | list)]
-        level = [inner for item in nested for inner in (item.values() if isinstance(item, dict) else item)]
+        inner = (member for item in nested for member in (item.values() if isinstance(item, dict) else item))
+        nested = [member for member in inner if isinstance(member, dict | list)]
