@@ -69,7 +69,7 @@ BUGS = (
     ),
     Bug(
         "version moved before the set is read",
-        0,
+        1,
         (
             _votes(
                 "counter",
@@ -217,12 +217,12 @@ BUGS = (
     ),
     Bug(
         "the ack deadline is not extended",
-        5,
+        1,
         (_votes("inbox", "if held.expires - now < _HALF_DEADLINE]\n", "if held.expires < 0]\n"),),
     ),
     Bug(
         "late votes judged by the worker's clock",
-        5,
+        34,
         (
             _votes(
                 "verdict",
@@ -239,7 +239,7 @@ BUGS = (
     ),
     Bug(
         "an early close without grace",
-        0,
+        3,
         (
             _votes(
                 "verdict",
@@ -250,17 +250,17 @@ BUGS = (
     ),
     Bug(
         "an option withdrawn without grace",
-        0,
+        3,
         (_votes("verdict", "        at > withdrawn_at + np.uint64(GRACE),\n", "        at >= withdrawn_at,\n"),),
     ),
     Bug(
         "votes refused by an old definition",
-        0,
+        1,
         (_votes("admission", "        if known.sent < pulled_at:\n", "        if False:\n"),),
     ),
     Bug(
         "a definition that cannot be read taken for none",
-        0,
+        4,
         (
             _votes(
                 "known_polls",
@@ -310,17 +310,33 @@ BUGS = (
     ),
     Bug(
         "a message of a later version taken for garbage",
-        2,
+        0,
         (_votes("batch", "        if version > VERSION:\n", "        if False:\n"),),
     ),
     Bug(
         "shutdown acknowledges what it should give back",
-        0,
+        4,
         (
             _votes(
                 "inbox",
                 "                await self._puller.extend(part, 0)\n",
                 "                await self._puller.acknowledge(part)\n",
+            ),
+        ),
+    ),
+    Bug(
+        "a later format taken for known",
+        0,
+        (_votes("ledger", "    if isinstance(written, int) and written > FORMAT:\n", "    if False:\n"),),
+    ),
+    Bug(
+        "a purged ledger made again",
+        4,
+        (
+            _votes(
+                "lanes",
+                "known.poll is not None and self._clock.now() < known.poll.deleted_at + _PURGEABLE_AFTER\n",
+                "True\n",
             ),
         ),
     ),

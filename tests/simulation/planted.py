@@ -10,6 +10,7 @@ imported, in a forked child for each bug; nothing of tally is imported before. T
 import json
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
@@ -87,6 +88,8 @@ def _in_child(bug: Bug, seeds: range) -> Caught:
             with os.fdopen(theirs, "w") as pipe:
                 json.dump(_hunt(bug, seeds), pipe)
             status = 0
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(status)
     os.close(theirs)

@@ -3,11 +3,12 @@
 import asyncio
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from tally.clock import SECOND, Stamps
 from tally.errors import Rejected, Unavailable
-from tally.ports import Received, Write
+from tally.ports import Received, Upsert, Write
 from tally.testing.faults import FaultyPuller
 from tally.testing.process import Process, no_process
 from tally.testing.store import key_of
@@ -196,6 +197,7 @@ class Chaos:
             (1, self._step_clock),
             (2, self._break_service),
             (2, self._poison),
+            (1, self._upgrade),
         )
         weights, choices = zip(*harms, strict=True)
         while self._world.loop.time() < until:
@@ -306,3 +308,17 @@ class Chaos:
         await asyncio.sleep(self._dice.uniform(1, 20))
         if self._world.faulty_store.poison is poison:
             self._world.faulty_store.poison = None
+
+    async def _upgrade(self) -> None:
+        """Let a worker of a later version have a ledger, then roll it back: ours must leave it alone meanwhile."""
+        store, newer = self._world.store, self._world.truth.newer_shards
+        shards = [shard for shard in store.of_kind("Shard") if not str(shard.key[0][1]).startswith("~")]
+        if not shards or (shard := self._dice.choice(shards)).key in newer:
+            return
+        self._world.note(f"{shard.key} has a later format", "shard:newer-format")
+        newer.add(shard.key)
+        await store.write([Upsert(replace(shard, properties={**shard.properties, "format": 2}))])
+        await asyncio.sleep(self._dice.uniform(1, 12))
+        newer.remove(shard.key)
+        await store.write([Upsert(shard)])
+        self._world.note(f"{shard.key} is rolled back")

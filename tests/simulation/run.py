@@ -5,15 +5,17 @@ from collections import Counter
 from dataclasses import dataclass
 from time import perf_counter
 
-from tally.testing.loop import Deadlock, Spinning
+from tally.ports import Delete
+from tally.votes.poll import FOREVER
 from tests.simulation import oracles
-from tests.simulation.processes import Chaos, Function, Worker
-from tests.simulation.traffic import Traffic
+from tests.simulation.processes import Chaos, Function, Worker, describe
+from tests.simulation.traffic import SIDE, Traffic
 from tests.simulation.world import World
 
 FUNCTIONS, WORKERS = 2, 3
 CHAOS_SECONDS = 30.0
 QUIET_SECONDS = 600.0
+PURGE_SECONDS = 32 * 86_400.0
 AWAY_SECONDS = 90.0  # more than the grace: what then comes in was cast in time all the same
 
 
@@ -41,15 +43,15 @@ def simulate(seed: int, *, log: bool = False) -> Outcome:
     with world.loop as loop, world.logging():
         try:
             loop.run(_run(world, functions, workers, traffic))
-        except (Deadlock, Spinning, RuntimeError) as error:
-            world.truth.say(f"the run broke down: {error!r} {error.__cause__!r}")
+        except Exception as error:
+            world.truth.say(f"the run broke down: {describe(error)}, from {error.__cause__!r}")
         virtual = loop.time()
-    wrong = oracles.judge(world.truth, world.store, traffic)
+    wrong = (*world.truth.wrong, *world.verdict)
     if world.truth.folds:
         world.plan.fired["ledger:folded"] += world.truth.folds
     return Outcome(
         seed=seed,
-        wrong=tuple(wrong),
+        wrong=wrong,
         fired=world.plan.fired,
         ballots=len({(poll, ballot) for poll, ballot, _ in traffic.submitted}),
         counted=len(world.truth.committed),
@@ -78,13 +80,44 @@ async def _run(world: World, functions: list[Function], workers: list[Worker], t
         world.truth.say("clients still wait for an answer")
     else:
         voting.result()
-    for _ in range(int(QUIET_SECONDS)):
-        if world.votes.unsettled <= len(world.truth.newer) and not world.network.late:
-            break
-        await asyncio.sleep(1)
-    if world.votes.unsettled > len(world.truth.newer):
-        world.truth.say(f"livelock: {world.votes.unsettled} messages are not settled")
+    await _quiesce(world)
     supervisor.cancel()
+    world.verdict = oracles.judge(world.truth, world.store, traffic) + await oracles.audit(world.store, world.clock)
+    if world.truth.polls[SIDE]["deleted_at"] < FOREVER and world.random("purge").random() < 0.3:
+        await _purge(world, workers, traffic)
     for worker in workers:
         if worker.up:
             await worker.terminate()
+
+
+async def _quiesce(world: World) -> None:
+    """Wait until nothing is left in the subscription but what waits for later versions."""
+    for _ in range(int(QUIET_SECONDS)):
+        if world.votes.unsettled <= len(world.truth.newer) and not world.network.late:
+            return
+        await asyncio.sleep(1)
+    world.truth.say(f"livelock: {world.votes.unsettled} messages are not settled")
+
+
+async def _purge(world: World, workers: list[Worker], traffic: Traffic) -> None:
+    """Purge the deleted poll's ledger when its time has come, and replay votes to it: it must not come back.
+
+    One worker has been frozen all the while and still holds the ledger.
+    """
+    zombie, *others = workers
+    for worker in others:
+        if worker.process:
+            worker.process.kill()
+    if zombie.process:
+        zombie.process.freeze()
+    await asyncio.sleep(PURGE_SECONDS)
+    world.note("the ledger of the deleted poll is purged", "ledger:purged")
+    ledger = [key for key in world.store.entities if str(key[0][1]).startswith(f"{SIDE}:")]
+    await world.store.write([Delete(key=key) for key in ledger])
+    if zombie.process:
+        world.loop.thaw(zombie.process)
+    others[0].start()
+    await traffic.replay_to_deleted()
+    await _quiesce(world)
+    if any(str(key[0][1]).startswith(f"{SIDE}:") for key in world.store.entities):
+        world.truth.say("a purged ledger came back")

@@ -10,10 +10,12 @@ from typing import NamedTuple, TypeVar
 from tally.clock import SECOND
 from tally.errors import BackendError, Busy, Conflict, InvalidInput, TallyError, VoteRefused
 from tally.ports import Outgoing
+from tally.testing.clock import EPOCH
 from tally.votes.edit import NewOption, NewPoll, Patch
 from tally.votes.intake import Cast, Intake, Receipt
 from tally.votes.poll import Revote, Voters
 from tally.votes.polls import Polls
+from tally.votes.recount import recount
 from tests.simulation.processes import KEY_VERSION, Function
 from tests.simulation.truth import ballot_id
 from tests.simulation.world import World
@@ -56,7 +58,7 @@ class Traffic:
         jobs += [self._list(f"list-{number}") for number in range(LISTS)]
         jobs += [self._open(f"idempotency-key-{number}") for number in range(SIDE_VOTES)]
         jobs += [self._tied(f"tied-{number}") for number in range(TIED)]
-        jobs += [self._strangers(), self._change_main(), self._change_side()]
+        jobs += [self._strangers(), self._audit(), self._change_main(), self._change_side()]
         await asyncio.gather(*jobs)
 
     async def _wait(self) -> None:
@@ -189,10 +191,30 @@ class Traffic:
             self._world.note("a function of a later version publishes", "message:newer-version")
             await self._world.pubsub.publish("votes", [Outgoing(b'{"v":2,"groups":{"a":1}}', {"v": "2"})])
 
-    async def _publish(self, data: bytes) -> None:
+    async def _audit(self) -> None:
+        """Recount in the middle of it all: what folds move must not look like a difference."""
+        for _ in range(2):
+            await self._wait()
+            try:
+                poll = await self._polls.get(MAIN)
+                counted = await recount(self._world.faulty_store, poll)
+            except TallyError:
+                continue
+            self._world.note(f"recounted {len(counted.records)} ballots", "ledger:recounted")
+            for difference in counted.differences:
+                self._world.truth.say(f"recount while votes come in: {difference}")
+
+    async def replay_to_deleted(self) -> None:
+        """Publish votes of the deleted poll again as a replay does: cast in time, some counted once, some never."""
+        for voter in ("idempotency-key-0", "idempotency-key-1", "idempotency-key-new"):
+            ballot, at = ballot_id(SIDE, voter), EPOCH + SECOND
+            self.submitted.update(Submitted(SIDE, ballot, option) for option in OPTIONS)
+            await self._publish(_message(["red"], ballot, [0], [at], poll=SIDE), published_at=str(at))
+
+    async def _publish(self, data: bytes, **attributes: str) -> None:
         while True:
             try:
-                await self._world.publisher.publish("votes", [Outgoing(data, {})])
+                await self._world.publisher.publish("votes", [Outgoing(data, attributes)])
                 return
             except BackendError:
                 await asyncio.sleep(1)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from tally import limits
 from tally.clock import Clock
-from tally.ports import Committed, Delete, Entity, Insert, Outgoing, Write
+from tally.ports import Committed, Delete, Entity, Insert, Key, Outgoing, Write
 from tally.testing.pubsub import FakePubSub, Manners
 from tally.testing.store import FakeStore, Flavour, key_of
 
@@ -72,6 +72,7 @@ class Truth:
         self.polls: dict[str, dict[str, Any]] = {}
         self.published: dict[str, tuple[Copy, ...]] = {}
         self.newer: set[str] = set()
+        self.newer_shards: set[Key] = set()
         self.letters: dict[Copy, str] = {}
         self.lettered_messages: set[str] = set()
         self.committed: dict[tuple[str, bytes], Rank] = {}
@@ -97,6 +98,8 @@ class Truth:
         if len(writes) > limits.COMMIT_MUTATIONS:
             self.say(f"a commit of {len(writes)} writes")
         for write in writes:
+            if key_of(write)[:1] in self.newer_shards:
+                self.say(f"a ledger of a later format was written: {key_of(write)}")
             kind = key_of(write)[-1][0]
             if kind == "Segment" and isinstance(write, Insert):
                 self._saw_segment(write.entity)
@@ -146,6 +149,8 @@ class Truth:
 
 
 class WatchedStore(FakeStore):
+    """`write` is for the simulation itself: nobody sees it."""
+
     def __init__(self, truth: Truth, *, clock: Clock, flavour: Flavour) -> None:
         super().__init__(clock=clock, flavour=flavour)
         self._truth = truth
@@ -154,6 +159,9 @@ class WatchedStore(FakeStore):
         answer = await super().commit(writes)
         self._truth.saw_commit(writes)
         return answer
+
+    async def write(self, writes: Sequence[Write]) -> None:
+        await super().commit(writes)
 
 
 class WatchedPubSub(FakePubSub):

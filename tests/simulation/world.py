@@ -76,6 +76,9 @@ EVENTS = (
     "revote:tied",
     "message:hostile",
     "message:newer-version",
+    "shard:newer-format",
+    "ledger:recounted",
+    "ledger:purged",
     "worker:small-memory",
     "ledger:folded",
 )
@@ -87,6 +90,7 @@ class World:
         self.log: list[str] | None = [] if log else None
         dice = self.random("world")
         self.truth = Truth()
+        self.verdict: list[str] = []
         self.loop = VirtualLoop(random=self.random("order"))
         self.clock = VirtualClock()
         intensity = dice.choice((0.3, 1.0, 1.5))

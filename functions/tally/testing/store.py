@@ -3,7 +3,7 @@
 `flavour` tells the two emulators apart where they differ: in what becomes of a stale update that did not ask to fail.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Literal
@@ -59,7 +59,7 @@ class FakeStore:
     async def query(self, query: Query) -> Page:
         return queries.answer(query, self._kinds.get(query.kind, {}).values())
 
-    def of_kind(self, kind: str) -> Iterable[Entity]:
+    def of_kind(self, kind: str) -> Sequence[Entity]:
         """Return the entities of a kind as they are now: for tests to look at."""
         return tuple(self._kinds.get(kind, {}).values())
 
