@@ -20,7 +20,9 @@ from tally.finding import Finding
 from tally.ports import Backend, CallerVerifier, Dispatcher
 from tally.tasks import deferred
 from tally.tasks.dispatch import PushLoop, StoreDispatcher
+from tally.tasks.outbox import Adder, Outbox
 from tally.tasks.push import Target
+from tally.tasks.queue import PullQueues
 from tally.tasks.system import TaskSystem
 from tally.votes import checkup as checkups
 from tally.votes import keyring
@@ -35,7 +37,7 @@ from tally.votes.polls import Polls
 from tally.votes.recount import Recount
 from tally.votes.results import ResultsReader
 from tally.votes.worker import Worker
-from tally.web import health, polls, results, tasks, votes
+from tally.web import health, polls, queues, results, tasks, votes
 from tally.web.app import App, Route
 from tally.web.function import Function
 
@@ -110,7 +112,17 @@ def whole_site(settings: Settings, backend: Backend, world: World, system: TaskS
 def admin_routes(settings: Settings, backend: Backend, world: World) -> list[Route]:
     keyring.check_version(settings.ballot_key)
     service = Polls(backend.store, world.clock, world.random, settings.ballot_key)
-    return polls.admin_routes(service, world.clock)
+    return [*polls.admin_routes(service, world.clock), *queues.routes(pull_queues(backend, world))]
+
+
+def pull_queues(backend: Backend, world: World) -> PullQueues:
+    """Compose the pull queues of the store, by name."""
+    return PullQueues(backend.store, clock=world.clock, random=world.random)
+
+
+def outbox(backend: Backend, queue: Callable[[str], Adder], world: World) -> Outbox:
+    """Compose what adds the tasks that were written in transactions; `queue` finds a queue by its name."""
+    return Outbox(backend.store, queue, clock=world.clock, random=world.random)
 
 
 def vote_worker(settings: Settings, backend: Backend, world: World) -> Worker:

@@ -56,7 +56,7 @@ async def add_many(rows: Rows, tasks: Sequence[Task]) -> list[Outcome]:
 
     Raises Unavailable only when the queue's own record cannot be read: then nothing was added.
     """
-    shards = (await rows.record()).shards
+    shards = (await rows.record(create=True)).shards
     now, enqueue = rows.clock.now(), rows.new_id()
     outcomes: list[Outcome | Key] = []
     new: dict[Key, Row] = {}
@@ -80,7 +80,7 @@ async def add_many(rows: Rows, tasks: Sequence[Task]) -> list[Outcome]:
 
 async def prepare(rows: Rows, tasks: Sequence[Task]) -> Prepared:
     """Return tasks as writes; raises InvalidInput for one that the queue cannot hold, Unavailable for the store."""
-    shards = (await rows.record()).shards
+    shards = (await rows.record(create=True)).shards
     now, enqueue = rows.clock.now(), rows.new_id()
     new = [
         made(task, queue=rows.queue, shards=shards, now=now, added_by=enqueue, nameless=rows.new_id()) for task in tasks

@@ -9,6 +9,7 @@
 A task runs at least once: a worker may die after the work and before `complete`. It is completed by one lease only.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from random import Random, SystemRandom
@@ -85,19 +86,28 @@ class PullQueue:
 
         `tag`: None takes any task, a string those with it, OLDEST those with the tag of the task that is due first.
         `wait`: how many seconds to wait for the first one. Fewer come when others take them, or when they are large
-        (32 MB). A paused queue gives none. A task past its retry or age limit or its expiry becomes a dead letter here.
+        (20 MB). A paused queue gives none. A task past its retry or age limit or its expiry becomes a dead letter here.
         """
         return await self._leasing.lease(max_tasks, seconds, tag, wait)
 
     async def held(self, name: str, token: str) -> Lease:
-        """Return the lease that a token holds, without the payload: for callers that keep only name and token.
-
-        Raises LeaseExpired if it holds it no more.
-        """
-        row = await self._row(name)
-        if row is None or row.state != "ready" or row.token != token or not token:
+        """Return the lease that a token holds, for callers that keep only name and token. Raises LeaseExpired."""
+        (lease,) = await self.held_many([(name, token)])
+        if lease is None:
             raise LeaseExpired(f"task {name}: no lease of that token")
-        return Lease(task=Task(tag=row.tag), token=token, expires_at=row.eta, row=row)
+        return lease
+
+    async def held_many(self, pairs: Sequence[tuple[str, str]]) -> list[Lease | None]:
+        """Return the leases of (name, token), in order, None for one that is over; large payloads are left out."""
+        shards = (await self._rows.record()).shards
+        places = [keys.task(self.name, check_name(name), shards).key for name, _ in pairs]
+        found = await self._rows.find(dict.fromkeys(places))
+        leases: list[Lease | None] = []
+        for key, (_, token) in zip(places, pairs, strict=True):
+            row = found.get(key)
+            held = row is not None and row.state == "ready" and row.token == token != ""
+            leases.append(Lease(task=row.decoded(), token=token, expires_at=row.eta, row=row) if row and held else None)
+        return leases
 
     async def extend(self, lease: Lease, seconds: float) -> Lease:
         """Hold a task for `seconds` from now; return the new lease. Raises LeaseExpired."""
@@ -206,6 +216,24 @@ class PullQueue:
     async def _row(self, name: str) -> Row | None:
         place = keys.task(self.name, check_name(name), (await self._rows.record()).shards)
         return (await self._rows.find([place.key])).get(place.key)
+
+
+class PullQueues:
+    """The pull queues of a store by name, each made once."""
+
+    def __init__(self, store: Store, *, clock: Clock, random: Random) -> None:
+        self._store = store
+        self._clock = clock
+        self._random = random
+        self._made: OrderedDict[str, PullQueue] = OrderedDict()
+
+    def __call__(self, name: str) -> PullQueue:
+        """Return the queue; raises InvalidInput for what is no queue's name."""
+        queue = self._made.pop(name, None) or PullQueue(self._store, name, clock=self._clock, random=self._random)
+        self._made[name] = queue
+        if len(self._made) > limits.HELD_QUEUES:
+            self._made.popitem(last=False)
+        return queue
 
 
 def _held(lease: Lease, status: Settled) -> None:

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from random import Random
 from typing import TypeVar, cast
 
@@ -27,7 +28,7 @@ _RECORD_LIFETIME = 1.0  # seconds for which the queue's record is believed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """What is stored of the queue itself. `shards` never changes."""
+    """What is stored of the queue itself; version 0 = nothing yet. `shards` never changes."""
 
     shards: int
     paused: bool = False
@@ -44,7 +45,7 @@ class Rows:
         self._store = store
         self._wanted = shards
         self._record = Record(shards=0)
-        self._believed_until = 0.0
+        self._believed_until = -inf
 
     def new_id(self) -> str:
         return f"{self.random.getrandbits(128):032x}"
@@ -61,14 +62,14 @@ class Rows:
             await self.pause(attempt)
         return await call()
 
-    async def record(self, *, fresh: bool = False) -> Record:
-        """Return the queue's record, made if it is not there; at most a second old.
+    async def record(self, *, create: bool = False, fresh: bool = False) -> Record:
+        """Return the queue's record, at most a second old; one that is not there yet is made only if `create`.
 
         Raises Conflict if the queue was made with another number of shards than is asked for.
         """
         now = asyncio.get_running_loop().time()
-        if fresh or not self._record.shards or now >= self._believed_until:
-            self._record = await self._read_record()
+        if fresh or now >= self._believed_until or (create and not self._record.version):
+            self._record = await self._read_record(create=create)
             self._believed_until = now + _RECORD_LIFETIME
         if self._wanted not in (None, self._record.shards):
             raise Conflict(f"queue {self.queue} has {self._record.shards} shards, not {self._wanted}")
@@ -76,7 +77,7 @@ class Rows:
 
     async def set_paused(self, paused: bool) -> None:
         """Pause the queue or let it go on; other processes notice within a second."""
-        while (record := await self.record(fresh=True)).paused != paused:
+        while (record := await self.record(create=True, fresh=True)).paused != paused:
             wanted = Record(shards=record.shards, paused=paused)
             update = Update(entity=self._entity(wanted), base_version=record.version, on_conflict=OnConflict.FAIL)
             try:
@@ -133,15 +134,18 @@ class Rows:
             raise UnsafeStore("the store answered OK to a stale write that asked to fail")
         return committed
 
-    async def _read_record(self) -> Record:
+    async def _read_record(self, *, create: bool) -> Record:
         key = keys.queue(self.queue)
+        new = Record(shards=self._wanted or DEFAULT_SHARDS)
         while True:
             found, _ = await read(self._store, [key])
             if entity := found.get(key):
                 stored = entity.properties
                 return Record(shards=cast(int, stored["shards"]), paused=bool(stored["paused"]), version=entity.version)
+            if not create:
+                return new
             try:
-                await self.commit([Insert(self._entity(Record(shards=self._wanted or DEFAULT_SHARDS)))])
+                await self.commit([Insert(self._entity(new))])
             except Refused:
                 await self.pause(1)
 

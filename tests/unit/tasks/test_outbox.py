@@ -46,7 +46,7 @@ def test_draining_twice_adds_once_even_when_the_first_died_half_way() -> None:
         box, queue = outbox(world), world.queue("mail")
         sent = box.entry("mail", Task.text("once"))
         await world.store.commit([sent.write])
-        await queue.stats()
+        await queue.resume()  # makes the queue
         world.store.before = [None, Unavailable("down")]  # the task is added, the entry is not deleted
         assert await box.drain([sent.id]) == 0
         await queue.complete((await queue.lease())[0])

@@ -540,7 +540,7 @@ def test_a_write_that_was_applied_while_its_reply_was_lost_counts_once(call: str
 def test_a_reply_lost_and_the_task_done_before_it_is_looked_for_is_not_added_twice() -> None:
     async def body(world: World) -> None:
         queue, worker = world.queue(), world.queue()
-        await queue.stats()
+        await queue.resume()  # makes the queue
         world.store.after = [LOST]
         world.store.latency = 1.0
         adding = asyncio.create_task(queue.add(Task.text("once")))
@@ -556,7 +556,7 @@ def test_a_reply_lost_and_the_task_done_before_it_is_looked_for_is_not_added_twi
 def test_a_store_that_never_answers_is_unknown_to_add_many_and_raised_by_add() -> None:
     async def body(world: World) -> None:
         queue = world.queue()
-        await queue.stats()
+        await queue.resume()  # makes the queue
         world.store.before = [LOST] * 100
         assert [each.status for each in await queue.add_many([Task(name="a")])] == ["unknown"]
         with pytest.raises(Unavailable, match="task a"):

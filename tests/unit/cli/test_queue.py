@@ -1,0 +1,88 @@
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tally import bootstrap, config
+from tally.bootstrap import World
+from tally.cli import main
+from tally.tasks.queue import PullQueue
+
+Invoke = Callable[..., Result]
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    return {"TALLY_BACKEND": "embedded", "TALLY_STATE": str(tmp_path), "COLUMNS": "200"}
+
+
+@pytest.fixture
+def invoke(environ: dict[str, str]) -> Invoke:
+    """Run `tally queue …` on an embedded file."""
+    return lambda *arguments: CliRunner().invoke(main, ["queue", *arguments], env=environ)
+
+
+def fail(environ: dict[str, str]) -> None:
+    """Lease what is due and reject it."""
+
+    async def work() -> None:
+        backend = await bootstrap.open_backend(config.load(environ))
+        queue: PullQueue = bootstrap.pull_queues(backend, World())("mail")
+        for lease in await queue.lease(10):
+            await queue.reject(lease, "boom\nin line 2")
+        await backend.close()
+
+    asyncio.run(work())
+
+
+def test_a_task_is_added_listed_peeked_counted_and_deleted(invoke: Invoke) -> None:
+    assert invoke("add", "mail", '{"to":7}', "--name", "a", "--tag", "t").output == "a: added\n"
+    assert json.loads(invoke("add", "mail", "1", "--name", "a", "--json").output) == {"name": "a", "status": "exists"}
+    assert invoke("add", "mail", "hello", "--text", "--delay", "60").exit_code == 0
+    listed = json.loads(invoke("list", "mail", "--json").output)
+    assert [(each["state"], each["tag"], each["bytes"]) for each in listed] == [
+        ("waiting", "t", 8),
+        ("delayed", None, 5),
+    ]
+    assert "waiting" in invoke("list", "mail").output
+    assert json.loads(invoke("peek", "mail", "a", "--json").output)["task"]["json"] == {"to": 7}
+    assert json.loads(invoke("stats", "mail", "--json").output)["tasks"] == 2
+    assert "in_flight" in invoke("stats", "mail").output
+    assert invoke("delete", "mail", "a").output == "a: deleted\n"
+    assert invoke("purge", "mail", "--yes").output == "1 tasks deleted\n"
+
+
+def test_what_is_not_there_or_is_wrong_is_one_line_and_exit_code_1(invoke: Invoke) -> None:
+    for arguments, says in (
+        (("peek", "mail", "a"), "no task a"),
+        (("delete", "mail", "a"), "no task a"),
+        (("stats", "a_b"), "queue name 'a_b'"),
+        (("add", "mail", "{", "--name", "x"), "not JSON"),
+        (("add", "mail", "1", "--name", "a b"), "task name 'a b'"),
+        (("dead", "drop", "mail", "a"), "no such dead letter"),
+    ):
+        result = invoke(*arguments)
+        assert (result.exit_code, says in result.output) == (1, True), result.output
+
+
+def test_dead_letters_are_listed_replayed_and_dropped(invoke: Invoke, environ: dict[str, str]) -> None:
+    for name in ("a", "b", "c"):
+        invoke("add", "mail", "1", "--name", name)
+    fail(environ)
+    assert [each["error"] for each in json.loads(invoke("dead", "list", "mail", "--json").output)] == [
+        "boom\nin line 2"
+    ] * 3
+    assert invoke("dead", "replay", "mail", "a").output == "a: replayed\n1 replayed\n"
+    assert invoke("dead", "replay", "mail").exit_code == 2
+    assert invoke("dead", "drop", "mail", "--all", "--yes").output == "2 dropped\n"
+    assert [each["name"] for each in json.loads(invoke("list", "mail", "--json").output)] == ["a"]
+
+
+def test_pause_and_resume_show_in_the_stats(invoke: Invoke) -> None:
+    assert invoke("pause", "mail").output == "mail: paused\n"
+    assert json.loads(invoke("stats", "mail", "--json").output)["paused"] is True
+    assert invoke("resume", "mail").output == "mail: running\n"
+    assert invoke("sweep", "mail").output == "0 removed\n"
