@@ -237,9 +237,8 @@ def decode(data: bytes) -> Run:
 
 def view(run: Run) -> dict[str, Any]:
     """Return what people and programs are shown of a run."""
-    fields = msgspec.to_builtins(run)
+    fields = msgspec.json.decode(encode(run))
     hidden = ("token", "until", "settled", "hop", "v", "blob", "result")
     shown = {name: value for name, value in fields.items() if name not in hidden}
-    shown["progress"] = msgspec.json.decode(run.progress)
     shown["result_bytes"] = run.blob.size if run.blob else len(run.result)
     return shown
