@@ -1,6 +1,4 @@
-"""Wall-clock time of the emulator: the machine's, or one that moves only when it is told to."""
-
-from tally.clock import Clock, SystemClock
+"""A clock that moves only when it is told to, in place of the machine's."""
 
 
 class ManualClock:
@@ -17,6 +15,3 @@ class ManualClock:
         if now < self._now:
             raise ValueError(f"the clock is at {self._now} µs and cannot go back to {now} µs")
         self._now = now
-
-
-__all__ = ["Clock", "ManualClock", "SystemClock"]

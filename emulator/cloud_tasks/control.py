@@ -1,6 +1,6 @@
 """What the emulator answers beside the API: readiness, reset, clock, fault plan, status, token documents."""
 
-from collections.abc import Awaitable, Callable
+import asyncio
 from http import HTTPStatus
 from typing import Any
 
@@ -15,9 +15,10 @@ from emulator.cloud_tasks.names import queue_id
 from emulator.cloud_tasks.queues import Queues
 from emulator.cloud_tasks.rest import BODY_BYTES, PREFIX, Rest
 from emulator.cloud_tasks.tokens import CERTS, DISCOVERY, JWKS, Tokens
-from tally.clock import Clock, to_datetime
+from tally.clock import SECOND, Clock, to_datetime
+from tally.tasks.entry import DAY
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+LONGEST_STEP = 400 * DAY
 
 
 class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,6 +38,7 @@ class Control:
         self._faults = faults
         self._tokens = tokens
         self._clock = clock
+        self._stepping = asyncio.Lock()
 
     def application(self) -> web.Application:
         """Return everything that is served over HTTP."""
@@ -78,13 +80,16 @@ class Control:
             return _refuse(f'want {{"seconds": number}} or {{"to": microseconds}}: {error}')
         if (step.seconds is None) == (step.to is None):
             return _refuse('want one of "seconds" and "to"')
-        now = self._clock.now()
-        to = step.to if step.to is not None else now + round((step.seconds or 0) * 1_000_000)
-        if to < now:
-            return _refuse(f"the clock is at {now} µs and cannot go back to {to} µs")
-        before = self._dispatcher.sent
-        await self._dispatcher.advance(self._clock, to)
-        return _json(self._now() | {"dispatched": self._dispatcher.sent - before})
+        async with self._stepping:
+            now = self._clock.now()
+            if step.seconds is not None and abs(step.seconds) * SECOND > LONGEST_STEP:
+                return _refuse(f"{step.seconds} s is too far: at most {LONGEST_STEP // SECOND} s at once")
+            to = step.to if step.to is not None else now + round((step.seconds or 0) * SECOND)
+            if not now <= to <= now + LONGEST_STEP:
+                return _refuse(f"the clock is at {now} µs and cannot go to {to} µs: ahead, at most 400 days at once")
+            before = self._dispatcher.sent
+            await self._dispatcher.advance(self._clock, to)
+            return _json(self._now() | {"dispatched": self._dispatcher.sent - before})
 
     async def _read_faults(self, _: web.Request) -> web.Response:
         return _json({"rules": self._faults.report(), "seed": self._faults.plan.seed})

@@ -5,7 +5,7 @@ Each queue has at most one timer; a queue with nothing to do costs nothing.
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from emulator.cloud_tasks.clock import ManualClock
 from emulator.cloud_tasks.convert import stored_task
@@ -148,24 +148,24 @@ class Dispatcher:
     # Performing an attempt
 
     async def _attempt(self, queue: Queue, dispatch: Dispatch) -> None:
-        where = queue_id(queue.name)
+        try:
+            self._finish(queue, dispatch, await self._perform(queue, dispatch))
+        finally:
+            self.kick(queue)
+
+    async def _perform(self, queue: Queue, dispatch: Dispatch) -> Outcome:
+        """Send the request, with what the fault plan does to it."""
+        where, call = queue_id(queue.name), self._call(queue, dispatch)
         late = self._faults.hit("late-dispatch", where)
         if late is not None:
             await asyncio.sleep(late.seconds)
-        outcome = await self._perform(queue, dispatch)
+        copies = 2 if self._faults.hit("duplicate-dispatch", where) else 1
+        outcome, *_ = await asyncio.gather(*(self._target.send(call) for _ in range(copies)))
         if self._faults.hit("lose-answer", where):
             outcome = UNREACHABLE
         if self._faults.hit("throttle", where):
-            outcome = Outcome(success=outcome.success, status=outcome.status, overload=True, answered=outcome.answered)
-        self._finish(queue, dispatch, outcome)
-        self.kick(queue)
-
-    async def _perform(self, queue: Queue, dispatch: Dispatch) -> Outcome:
-        call = self._call(queue, dispatch)
-        if self._faults.hit("duplicate-dispatch", queue_id(queue.name)):
-            outcome, _ = await asyncio.gather(self._target.send(call), self._target.send(call))
-            return outcome
-        return await self._target.send(call)
+            outcome = replace(outcome, overload=True)
+        return outcome
 
     def _call(self, queue: Queue, dispatch: Dispatch) -> HttpCall:
         previous = dispatch.previous.status if dispatch.previous is not None else ""

@@ -19,7 +19,7 @@ COMPUTED = ("host", "content-length", "user-agent", "transfer-encoding", "connec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpCall:
-    """A request to send. `follow`: redirects are followed within the attempt; `app_engine`: who judges the answer."""
+    """A request to send. `app_engine`: the rules of App Engine targets judge the answer."""
 
     method: str
     url: str

@@ -8,6 +8,7 @@ import os
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from itertools import cycle
 from pathlib import Path
 
 import click
@@ -15,12 +16,12 @@ import grpc
 from aiohttp import web
 from google.cloud import tasks_v2
 from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpcAsyncIOTransport
-from google.protobuf import timestamp_pb2
 
 from emulator import launch
 from emulator.cloud_tasks import messages as m
 
 PARENT = "projects/bench/locations/here"
+BURST = 500
 CREATE = "/google.cloud.tasks.v2.CloudTasks/CreateTask"
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -38,57 +39,77 @@ def main(state: bool, creates: int, waiting: int, idle_seconds: float) -> None:
 
 
 async def _measure(address: str, pid: int, creates: int, waiting: int, idle_seconds: float) -> None:
-    received, all_received = 0, asyncio.Event()
-
-    async def answer(_: web.Request) -> web.Response:
-        nonlocal received
-        received += 1
-        if received == 2 * creates:
-            all_received.set()
-        return web.Response()
-
-    app = web.Application()
-    app.router.add_post("/", answer)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
-    async with grpc.aio.insecure_channel(address) as channel:
+    async with Target() as target, grpc.aio.insecure_channel(address) as channel:
         client = tasks_v2.CloudTasksAsyncClient(transport=CloudTasksGrpcAsyncIOTransport(channel=channel))
-        queue = f"{PARENT}/queues/bench"
-        await client.create_queue(parent=PARENT, queue={"name": queue})
-        await client.pause_queue(name=queue)
-        task = tasks_v2.Task(http_request=tasks_v2.HttpRequest(url=url, body=b"x" * 200))
+        plain = channel.unary_unary(CREATE, request_serializer=bytes, response_deserializer=bytes)
+        task = m.Task(http_request={"url": target.url, "body": b"x" * 200})
+        one, *others = [f"{PARENT}/queues/bench-{n}" for n in range(4)]
+        for queue in (one, *others):
+            await client.create_queue(parent=PARENT, queue={"name": queue})
+            await client.pause_queue(name=queue)
 
         async def official() -> None:
-            await client.create_task(parent=queue, task=task)
+            await client.create_task(parent=one, task=tasks_v2.Task.wrap(task))
 
-        stub = channel.unary_unary(CREATE, request_serializer=bytes, response_deserializer=bytes)
-        raw = m.CreateTaskRequest(parent=queue, task=type(task).pb(task)).SerializeToString()
-
-        async def plain() -> None:
-            await stub(raw)
+        async def raw(queue: str) -> None:
+            await plain(m.CreateTaskRequest(parent=queue, task=task).SerializeToString())
 
         print(f"creates/s, official client     {creates / await _timed(official, creates):,.0f}")
-        print(f"creates/s, plain gRPC client   {creates / await _timed(plain, creates):,.0f}")
-        start = time.perf_counter()
-        await client.resume_queue(name=queue)
-        await all_received.wait()
-        print(f"dispatches/s, limit 500/s      {2 * creates / (time.perf_counter() - start):,.0f} (burst 500)")
+        cpu = _cpu(pid)
+        print(f"creates/s, plain gRPC client   {creates / await _timed(lambda: raw(one), creates):,.0f}")
+        print(f"emulator CPU a create          {(_cpu(pid) - cpu) / creates * 1e6:,.0f} µs")
+        cpu = _cpu(pid)
+        print(f"dispatches/s, one queue        {await _drained(client, [one], target, 2 * creates):,.0f}, limit 500")
+        print(f"emulator CPU a dispatch        {(_cpu(pid) - cpu) / creates / 2 * 1e6:,.0f} µs")
+        turns = cycle(others)
+        await _timed(lambda: raw(next(turns)), 2 * creates)
+        print(f"dispatches/s, three queues     {await _drained(client, others, target, 2 * creates):,.0f}, limit 1,500")
         before = _rss(pid)
-        later = timestamp_pb2.Timestamp(seconds=int(time.time()) + 86_400)
-        pending = m.CreateTaskRequest(parent=queue, task=type(task).pb(task))
-        pending.task.schedule_time.CopyFrom(later)
-        raw = pending.SerializeToString()
-        print(f"creates/s, plain, scheduled    {waiting / await _timed(plain, waiting):,.0f}")
+        task.schedule_time.seconds = int(time.time()) + 86_400
+        print(f"creates/s, plain, scheduled    {waiting / await _timed(lambda: raw(one), waiting):,.0f}")
         print(
             f"memory of {waiting:,} waiting   {(_rss(pid) - before) / 1e6:,.0f} MB, process {_rss(pid) / 1e6:,.0f} MB"
         )
-    await runner.cleanup()
     cpu = _cpu(pid)
     await asyncio.sleep(idle_seconds)
     print(f"idle CPU                       {(_cpu(pid) - cpu) / idle_seconds:.2%} over {idle_seconds:.0f} s")
+
+
+class Target:
+    """An HTTP server that answers 200 and counts."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self._received = asyncio.Semaphore(0)
+        app = web.Application()
+        app.router.add_post("/", self._answer)
+        self._runner = web.AppRunner(app, access_log=None)
+
+    async def __aenter__(self) -> "Target":
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._runner.cleanup()
+
+    async def receive(self, count: int) -> None:
+        for _ in range(count):
+            await self._received.acquire()
+
+    async def _answer(self, _: web.Request) -> web.Response:
+        self._received.release()
+        return web.Response()
+
+
+async def _drained(client: tasks_v2.CloudTasksAsyncClient, queues: list[str], target: Target, count: int) -> float:
+    """Resume paused queues that hold `count` tasks together; return the dispatches a second after their bursts."""
+    start = time.perf_counter()
+    for queue in queues:
+        await client.resume_queue(name=queue)
+    await target.receive(count)
+    return (count - BURST * len(queues)) / (time.perf_counter() - start)
 
 
 async def _timed(call: Callable[[], Awaitable[None]], count: int, concurrency: int = 64) -> float:

@@ -15,6 +15,7 @@ flight is then dispatched again. Every method is O(log n) or better, but `purge`
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from random import Random
 from types import MappingProxyType
 
 from tally.clock import SECOND
@@ -27,7 +28,10 @@ from tally.tasks.rate import Meter, Rate, RateLimits
 
 
 class Schedule:
-    """One queue. `tombstone` (µs) is how long a used name stays taken, `retention` (µs) how long a task may live."""
+    """One queue. `tombstone` (µs) is how long a used name stays taken, `retention` (µs) how long a task may live.
+
+    `random` applies the jitter of the policies; without it there is none.
+    """
 
     def __init__(
         self,
@@ -37,12 +41,14 @@ class Schedule:
         now: int,
         tombstone: int = HOUR,
         retention: int = 31 * DAY,
+        random: Random | None = None,
     ) -> None:
         self.limits = limits
         self.retry = retry
         self.paused = False
         self._tombstone = tombstone
         self._retention = retention
+        self._random = random
         self._rate = Rate(limits, now=now)
         self._executed = Meter()
         self._tasks: dict[str, Entry] = {}
@@ -235,7 +241,7 @@ class Schedule:
             self._remove(entry, now)
             return Ending.EXHAUSTED
         base = dispatch.entry.eta if dispatch.forced else now
-        delay = round(policy.delay(entry.dispatches) * SECOND)
+        delay = round(policy.delay(entry.dispatches, self._random) * SECOND)
         self._hold(replace(entry, eta=max(base + delay, now + outcome.retry_after)))
         return Ending.RETRY
 

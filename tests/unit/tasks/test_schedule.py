@@ -70,6 +70,21 @@ def test_a_failing_task_waits_by_its_policy_until_it_is_given_up() -> None:
     assert waits == [10, 20, 40, 80, 160, 240, 300, 300]
 
 
+def test_jitter_spreads_the_retries_when_there_is_randomness() -> None:
+    retry = RetryPolicy(min_backoff=10, max_doublings=0, jitter=0.5)
+    for random, distinct in ((None, 1), (Random(1), 20)):
+        schedule = Schedule(RateLimits(), retry, now=START, random=random)
+        for n in range(20):
+            schedule.add(f"t{n}", b"", now=START)
+        waits = set()
+        for dispatch in schedule.due(START):
+            settled = schedule.finish(dispatch, FAILED, START)
+            assert settled.entry is not None
+            waits.add(settled.entry.eta - START)
+        assert len(waits) == distinct
+        assert all(5 * SECOND <= wait <= 10 * SECOND for wait in waits)
+
+
 def test_both_limits_must_be_used_up() -> None:
     schedule = make(retry=RetryPolicy(max_attempts=2, max_retry_duration=100, min_backoff=30, max_backoff=30))
     schedule.add("a", b"", now=START)
