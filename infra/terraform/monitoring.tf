@@ -1,44 +1,27 @@
 locals {
-  worker_log   = local.worker_is_job ? "cloud_run_job" : "cloud_run_worker_pool"
-  worker_label = local.worker_is_job ? "job_name" : "worker_pool_name"
-  public_name  = google_cloudfunctions2_function.this["public"].name
+  public_name = google_cloudfunctions2_function.this["public"].name
 
-  # Events in the log that are counted: the name is the action that the code logs.
+  # Where a part's log lines are found.
+  logs = {
+    public = { resource = "cloud_run_revision", label = "service_name", name = "${var.name}-public" }
+    worker = {
+      resource = local.worker_is_job ? "cloud_run_job" : "cloud_run_worker_pool"
+      label    = local.worker_is_job ? "job_name" : "worker_pool_name"
+      name     = "${var.name}-worker"
+    }
+  }
+  # Events in the log that are counted: an action's name is the one that the code logs.
   events = {
-    commit_errors = {
-      title    = "Commits that failed"
-      resource = local.worker_log
-      label    = local.worker_label
-      name     = "${var.name}-worker"
-      actions  = ["commit-failed", "commit-rejected"]
-    }
-    parked = {
-      title    = "Partitions parked"
-      resource = local.worker_log
-      label    = local.worker_label
-      name     = "${var.name}-worker"
-      actions  = ["lane-parked", "dead-letter-rejected"]
-    }
-    publish_errors = {
-      title    = "Publishes that failed"
-      resource = "cloud_run_revision"
-      label    = "service_name"
-      name     = "${var.name}-public"
-      actions  = ["publish-failed", "clock-is-off"]
-    }
-    worker_unhealthy = {
-      title    = "Workers in trouble"
-      resource = local.worker_log
-      label    = local.worker_label
-      name     = "${var.name}-worker"
-      actions  = ["guard-probe-failed", "worker-unhealthy"]
-    }
+    commit_errors    = { title = "Commits that failed", part = "worker", actions = ["commit-failed", "commit-rejected"] }
+    parked           = { title = "Partitions parked", part = "worker", actions = ["lane-parked", "dead-letter-rejected"] }
+    publish_errors   = { title = "Publishes that failed", part = "public", actions = ["publish-failed", "clock-is-off"] }
+    worker_unhealthy = { title = "Workers in trouble", part = "worker", actions = ["guard-probe-failed", "worker-unhealthy"] }
   }
 
   votes_waiting = "resource.type = \"pubsub_subscription\" AND resource.labels.subscription_id = \"${google_pubsub_subscription.votes.name}\""
   dead_waiting  = "resource.type = \"pubsub_subscription\" AND resource.labels.subscription_id = \"${google_pubsub_subscription.dead_letters.name}\""
   public_served = "resource.type = \"cloud_run_revision\" AND resource.labels.service_name = \"${local.public_name}\""
-  event_counted = { for k, e in local.events : k => "resource.type = \"${e.resource}\" AND metric.type = \"logging.googleapis.com/user/${google_logging_metric.event[k].name}\"" }
+  event_counted = { for k, e in local.events : k => "resource.type = \"${local.logs[e.part].resource}\" AND metric.type = \"logging.googleapis.com/user/${google_logging_metric.event[k].name}\"" }
 
   alerts = {
     backlog_age = {
@@ -113,7 +96,7 @@ resource "google_logging_metric" "event" {
   for_each    = local.events
   name        = "${var.name}/${each.key}"
   description = each.value.title
-  filter      = "resource.type = \"${each.value.resource}\" AND resource.labels.${each.value.label} = \"${each.value.name}\" AND jsonPayload.action = (${join(" OR ", [for a in each.value.actions : "\"${a}\""])})"
+  filter      = "resource.type = \"${local.logs[each.value.part].resource}\" AND resource.labels.${local.logs[each.value.part].label} = \"${local.logs[each.value.part].name}\" AND jsonPayload.action = (${join(" OR ", [for a in each.value.actions : "\"${a}\""])})"
   depends_on  = [terraform_data.services_settled]
 
   metric_descriptor {

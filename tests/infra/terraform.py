@@ -155,6 +155,9 @@ def _standin(work: Path) -> Iterator[dict[str, str]]:
     python = ROOT / ".venv-tf" / "bin" / "python"
     if not python.exists():
         raise NoProvider(f"the stand-in needs {python}: run `make infra-tools`", broken=True)
+    for part in ("schema.json", "google_standin.py"):
+        if not (folder / part).is_file():
+            raise NoProvider(f"TALLY_TERRAFORM_STANDIN={named} has no {part}", broken=True)
     schema = work / "schema.json"
     schema.write_text(json.dumps(_with_additions(json.loads((folder / "schema.json").read_text()))))
     empty = work / "no-mirror"

@@ -1,15 +1,17 @@
 """The steps of a deployment, in order, against tools that only record; and what is refused."""
 
 import hashlib
+import json
+import re
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
 from infra import deploy
-from tests.infra.terraform import EXAMPLES, ROOT, SOURCE
+from tests.infra.terraform import EXAMPLES, ROOT, SOURCE, Terraform
 
 IT = deploy.Deployment(
     project="tally-demo", region="us-central1", name="tally", variables=SOURCE / "examples" / "smallest.tfvars"
@@ -69,6 +71,39 @@ def test_the_first_deploy_makes_what_each_next_step_needs() -> None:
     assert foundation.count("-target=") == len(deploy.FOUNDATION)
     assert "-target" not in everything
     assert f"-var=worker_image={IT.image}@sha256:{'a' * 64}" in everything
+
+
+@dataclass(slots=True, kw_only=True)
+class StandIn(Recorder):
+    """A project whose Terraform is real, on the stand-in provider."""
+
+    terraform: Terraform
+    said: list[str] = field(default_factory=list)
+
+    def run(self, *command: str, stdin: str | None = None, folder: Path = ROOT, tries: int = 1) -> None:
+        Recorder.run(self, *command, stdin=stdin, folder=folder, tries=tries)
+        if command[:2] in (("terraform", "apply"), ("terraform", "destroy")):
+            done = self.terraform.run(folder, command[1], "-no-color", "-var=settle_seconds=0", *command[2:])
+            assert done.returncode == 0, done.stderr
+            self.said.append(done.stdout)
+
+
+def test_terraform_takes_the_steps_from_the_first_deploy_to_tear_down(
+    tf: Terraform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if tf.real:
+        pytest.skip("applies only against the stand-in")
+    folder = tf.copy("deploy")
+    monkeypatch.setattr(deploy, "TERRAFORM", folder)
+    it = replace(IT, variables=SOURCE / "examples" / "national.tfvars")
+    tools = StandIn(terraform=tf)
+    deploy.deploy(tools, it)
+    assert re.search(r"Apply complete! Resources: \d+ added, 0 changed, 0 destroyed", tools.said[-1])
+    assert 'public_url = "https://vote.example.com"' in re.sub(" +", " ", tools.said[-1])
+    deploy.deploy(tools, it)
+    assert "Resources: 0 added, 0 changed, 0 destroyed" in tools.said[-1]
+    deploy.destroy(tools, it, delete_votes=True)
+    assert json.loads((folder / "terraform.tfstate").read_text())["resources"] == []
 
 
 def test_a_second_deploy_makes_nothing_again() -> None:
