@@ -132,7 +132,7 @@ def test_a_turn_belongs_to_one_process_and_goes_round(tmp_path: Path) -> None:
         while not notes.exists() or min(map(notes.read_bytes().count, (b"a", b"b", b"c"))) < 200:
             assert time.monotonic() < limit, "one of three has few turns in 30 s"
             time.sleep(0.05)
-    said = notes.read_bytes()[:-2]
+        said = notes.read_bytes()  # before they end: one that is killed in its turn leaves half a pair
     assert all(come == go for come, go in zip(said[::2], said[1::2], strict=False)), "two had the turn at once"
     together = said[said.index(b"a") :][-900:]
     assert min(map(together.count, (b"a", b"b", b"c"))) > 90, "shares are alike"
