@@ -1,6 +1,7 @@
 """What every Store answers to a query. Among equals the emulators differ: by key, up or in the order's direction."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -123,3 +124,22 @@ async def test_a_list_is_found_by_each_of_its_items(store: Store) -> None:
     await fill(store, [((("Task", "a"),), {"tags": ("x", "y")}), ((("Task", "b"),), {"tags": ("y",)})])
     for tag, expected in (("x", ["a"]), ("y", ["a", "b"]), ("z", [])):
         assert await keys(store, Query(kind="Task", filters=(Filter("tags", "=", tag),))) == expected
+
+
+async def test_types_have_an_order_and_a_range_goes_across_them(store: Store) -> None:
+    values: dict[str, Value] = {
+        "null": None,
+        "five": 5,
+        "seven": 7,
+        "time": datetime(2026, 1, 1, tzinfo=UTC),
+        "false": False,
+        "bytes": b"b",
+        "text": "s",
+        "float": 1.5,
+    }
+    await fill(store, [((("Mixed", name),), {"n": value}) for name, value in values.items()])
+    names = list(values)
+    assert await keys(store, Query(kind="Mixed", order=("n",))) == names
+    for op, bound, found in ((">", 5, names[2:]), ("<", False, names[:4]), ("<=", "s", names[:7]), (">", 1.5, [])):
+        assert await keys(store, Query(kind="Mixed", filters=(Filter("n", op, bound),))) == found, (op, bound)  # type: ignore[arg-type]  # one of the ops
+    assert await keys(store, Query(kind="Mixed", filters=(Filter("n", "=", 5.0),))) == []

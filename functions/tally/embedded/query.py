@@ -45,12 +45,10 @@ def build(query: Query) -> Statement:
     sql.add(f"SELECT e.key, e.version, e.body{columns}")
     _sources(sql, query, orders)
     _conditions(sql, query, orders)
-    descending = bool(orders) and orders[-1].descending
     if query.cursor is not None:
-        _after(sql, query.cursor, [*(order.descending for order in orders), descending], len(orders))
+        _after(sql, query.cursor, orders)
     terms = [f"o{number}.value{' DESC' if order.descending else ''}" for number, order in enumerate(orders)]
-    key = f"{'o0' if orders else 'e'}.key{' DESC' if descending else ''}"
-    sql.add(f"ORDER BY {', '.join([*terms, key])} LIMIT ?", query.limit + 1)
+    sql.add(f"ORDER BY {', '.join([*terms, _key_column(orders)])} LIMIT ?", query.limit + 1)
     return Statement(sql=" ".join(sql.parts), arguments=tuple(sql.arguments))
 
 
@@ -95,7 +93,7 @@ def _sources(sql: _Sql, query: Query, orders: list[_Order]) -> None:
 def _conditions(sql: _Sql, query: Query, orders: list[_Order]) -> None:
     if query.ancestor is not None:
         key = encode_key(query.ancestor)
-        column = "o0.key" if orders else "e.key"
+        column = _key_column(orders)
         sql.add(f"AND {column} >= ? AND {column} < ?", key, key + b"\xff")
     for condition in query.filters:
         if condition.op == "=":
@@ -113,14 +111,9 @@ def _ranges(query: Query, name: str) -> list[Filter]:
 
 
 def _range(sql: _Sql, table: str, ranges: list[Filter]) -> None:
-    """Compare with the bounds, within the type of the bound: its first byte."""
+    """Compare with the bounds, across types as the index goes."""
     for condition in ranges:
-        value = encode_value(condition.value)
-        sql.add(f"AND {table}.value {condition.op} ?", value)
-        if condition.op in ("<", "<="):
-            sql.add(f"AND {table}.value >= ?", value[:1])
-        else:
-            sql.add(f"AND {table}.value < ?", bytes([value[0] + 1]))
+        sql.add(f"AND {table}.value {condition.op} ?", encode_value(condition.value))
 
 
 def _first_of_key(sql: _Sql, query: Query, order: _Order, table: str) -> None:
@@ -134,15 +127,20 @@ def _first_of_key(sql: _Sql, query: Query, order: _Order, table: str) -> None:
     sql.add(")")
 
 
-def _after(sql: _Sql, cursor: bytes, descending: list[bool], orders: int) -> None:
+def _key_column(orders: list[_Order]) -> str:
+    return "o0.key" if orders else "e.key"
+
+
+def _after(sql: _Sql, cursor: bytes, orders: list[_Order]) -> None:
     """Continue after the cursor: (a, b, key) beyond it, spelled out, as directions may differ."""
     try:
         values = msgspec.msgpack.decode(cursor, type=list[bytes])
     except msgspec.DecodeError:
         values = []
-    if len(values) != orders + 1:
+    if len(values) != len(orders) + 1:
         raise Rejected("the cursor is not of this query", status="INVALID_ARGUMENT")
-    columns = [*(f"o{number}.value" for number in range(orders)), "o0.key" if orders else "e.key"]
+    columns = [*(f"o{number}.value" for number in range(len(orders))), _key_column(orders)]
+    descending = [*(order.descending for order in orders), False]
     terms = []
     arguments: list[object] = []
     for place, column in enumerate(columns):

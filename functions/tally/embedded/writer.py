@@ -122,18 +122,22 @@ class Writer:
             self._closed = True
             self._queue.put(None)
         await asyncio.to_thread(self._thread.join, ANSWER_SECONDS)
+        await asyncio.sleep(0)  # the thread's last answers are callbacks of this loop
+        self._fail_older_than(float("inf"))
         if self._watch is not None:
             self._watch.cancel()
 
     def _fail_overdue(self) -> None:
         """Give up what has no answer in time: a stopped process can hold the file's lock for ever."""
-        limit = self._loop.time() - ANSWER_SECONDS
+        self._fail_older_than(self._loop.time() - ANSWER_SECONDS)
+        self._watch = self._loop.call_later(1.0, self._fail_overdue) if self._waiting else None
+
+    def _fail_older_than(self, limit: float) -> None:
         while self._waiting and (self._waiting[0].future.done() or self._waiting[0].since < limit):
             future = self._waiting.popleft().future
             if not future.done():
                 message = f"{self._file.path}: no answer in {ANSWER_SECONDS} s; another process may hold its lock"
                 future.set_exception(Unavailable(message, status="DEADLINE_EXCEEDED"))
-        self._watch = self._loop.call_later(1.0, self._fail_overdue) if self._waiting else None
 
     def _settle(self, outcomes: Sequence[_Outcome]) -> None:
         for job, value, error in outcomes:

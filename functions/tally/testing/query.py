@@ -61,8 +61,6 @@ def _true(op: str, value: Value, bound: Value) -> bool:
     left, right = _rank(value), _rank(bound)
     if op == "=":
         return left == right
-    if left[0] != right[0]:
-        return False
     return {"<": left < right, "<=": left <= right, ">": left > right, ">=": left >= right}[op]
 
 

@@ -102,6 +102,20 @@ async def test_a_lock_that_is_never_given_back_becomes_an_outage(
     assert [message.data for message in await backend.puller("votes").pull(10)] == [b"b"]
 
 
+async def test_closing_behind_a_held_lock_ends_and_leaves_nobody_waiting(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tally.embedded.writer.ANSWER_SECONDS", 0.1)
+    backend = await embedded.open(settings)
+    with (settings.state / "tally.sqlite3-turn").open("rb+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        write = asyncio.create_task(backend.write(lambda transaction: None))
+        await asyncio.sleep(0)
+        await backend.close()
+        with pytest.raises(Unavailable, match="no answer"):
+            await write
+
+
 async def test_another_program_s_lock_is_an_outage(
     backend: SqliteBackend, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
