@@ -46,9 +46,9 @@ def build(query: Query) -> Statement:
     _sources(sql, query, orders)
     _conditions(sql, query, orders)
     if query.cursor is not None:
-        _after(sql, query.cursor, orders)
+        _after(sql, query, query.cursor, orders)
     terms = [f"o{number}.value{' DESC' if order.descending else ''}" for number, order in enumerate(orders)]
-    sql.add(f"ORDER BY {', '.join([*terms, _key_column(orders)])} LIMIT ?", query.limit + 1)
+    sql.add(f"ORDER BY {', '.join([*terms, _key_column(query, orders)])} LIMIT ?", query.limit + 1)
     return Statement(sql=" ".join(sql.parts), arguments=tuple(sql.arguments))
 
 
@@ -73,8 +73,13 @@ def _orders(query: Query) -> list[_Order]:
 
 def _sources(sql: _Sql, query: Query, orders: list[_Order]) -> None:
     """Name the tables; CROSS JOIN keeps SQLite to this order: the walk of the first index may stop at the limit."""
-    if not orders:
+    if not orders and not _equals(query):
         sql.add("FROM entity e WHERE e.kind = ?", query.kind)
+        return
+    if not orders:
+        first = _equals(query)[0]
+        sql.add("FROM property o0 CROSS JOIN entity e ON e.key = o0.key WHERE o0.kind = ? AND o0.name = ?", query.kind)
+        sql.add("AND o0.value = ?", first.property, encode_value(first.value))
         return
     sql.add("FROM property o0")
     for number, order in enumerate(orders[1:], 1):
@@ -93,17 +98,19 @@ def _sources(sql: _Sql, query: Query, orders: list[_Order]) -> None:
 def _conditions(sql: _Sql, query: Query, orders: list[_Order]) -> None:
     if query.ancestor is not None:
         key = encode_key(query.ancestor)
-        column = _key_column(orders)
+        column = _key_column(query, orders)
         sql.add(f"AND {column} >= ? AND {column} < ?", key, key + b"\xff")
-    for condition in query.filters:
-        if condition.op == "=":
-            sql.add(
-                "AND EXISTS (SELECT 1 FROM property p WHERE p.kind = ? AND p.name = ? AND p.value = ?"
-                " AND p.key = e.key)",
-                query.kind,
-                condition.property,
-                encode_value(condition.value),
-            )
+    for condition in _equals(query):
+        sql.add(
+            "AND EXISTS (SELECT 1 FROM property p WHERE p.kind = ? AND p.name = ? AND p.value = ? AND p.key = e.key)",
+            query.kind,
+            condition.property,
+            encode_value(condition.value),
+        )
+
+
+def _equals(query: Query) -> list[Filter]:
+    return [condition for condition in query.filters if condition.op == "="]
 
 
 def _ranges(query: Query, name: str) -> list[Filter]:
@@ -127,11 +134,11 @@ def _first_of_key(sql: _Sql, query: Query, order: _Order, table: str) -> None:
     sql.add(")")
 
 
-def _key_column(orders: list[_Order]) -> str:
-    return "o0.key" if orders else "e.key"
+def _key_column(query: Query, orders: list[_Order]) -> str:
+    return "o0.key" if orders or _equals(query) else "e.key"
 
 
-def _after(sql: _Sql, cursor: bytes, orders: list[_Order]) -> None:
+def _after(sql: _Sql, query: Query, cursor: bytes, orders: list[_Order]) -> None:
     """Continue after the cursor: (a, b, key) beyond it, spelled out, as directions may differ."""
     try:
         values = msgspec.msgpack.decode(cursor, type=list[bytes])
@@ -139,7 +146,7 @@ def _after(sql: _Sql, cursor: bytes, orders: list[_Order]) -> None:
         values = []
     if len(values) != len(orders) + 1:
         raise Rejected("the cursor is not of this query", status="INVALID_ARGUMENT")
-    columns = [*(f"o{number}.value" for number in range(len(orders))), _key_column(orders)]
+    columns = [*(f"o{number}.value" for number in range(len(orders))), _key_column(query, orders)]
     descending = [*(order.descending for order in orders), False]
     terms = []
     arguments: list[object] = []
