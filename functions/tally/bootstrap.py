@@ -2,7 +2,8 @@
 
 import os
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -190,6 +191,17 @@ async def open_tasks(settings: Settings, backend: Backend, world: World) -> Task
     )
     deferred.registry.connect(system.tasks)
     return system
+
+
+@asynccontextmanager
+async def task_queues(environ: Mapping[str, str] | None = None) -> AsyncIterator[TaskSystem]:
+    """Connect the task functions of this program to their queues for a while, by the environment's settings."""
+    settings = config.load(os.environ if environ is None else environ)
+    backend = await open_backend(settings)
+    try:
+        yield await open_tasks(settings, backend, World())
+    finally:
+        await backend.close()
 
 
 async def _push_ports(

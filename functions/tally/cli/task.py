@@ -1,13 +1,12 @@
 """`tally task`: calls of task functions: make one, look at it, cancel it; list and replay what is parked."""
 
-import os
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import click
 import msgspec
 
-from tally import bootstrap, config
+from tally import bootstrap
 from tally.cli.console import Group, import_from_here, json_option, print_json, run
 from tally.clock import to_datetime
 from tally.errors import InvalidInput, NotFound
@@ -162,14 +161,9 @@ def replay(run_ids: tuple[str, ...], every: bool) -> None:
 
 def _with_tasks(work: Callable[[Tasks], Awaitable[T]]) -> T:
     async def main() -> T:
-        settings = config.load(os.environ)
         import_from_here()
-        backend = await bootstrap.open_backend(settings)
-        try:
-            system = await bootstrap.open_tasks(settings, backend, bootstrap.World())
+        async with bootstrap.task_queues() as system:
             return await work(system.tasks)
-        finally:
-            await backend.close()
 
     try:
         return run(main())

@@ -8,8 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from tally.tasks.client import Tasks
+from tally.tasks.deferred import registry
 from tally.testing.backend import FakeBackend
 from tally.testing.clock import VirtualClock
+from tally.testing.eager import eager
 from tally.testing.loop import VirtualLoop
 
 
@@ -30,3 +33,10 @@ def tally_clock() -> VirtualClock:
 def tally_backend(tally_clock: VirtualClock) -> FakeBackend:
     """Give a backend in memory; `await tally_backend.prepare()` makes its topics and subscriptions."""
     return FakeBackend(clock=tally_clock)
+
+
+@pytest.fixture
+def tally_eager(tally_backend: FakeBackend, tally_clock: VirtualClock) -> Iterator[Tasks]:
+    """Run every call of a task function at once: `call` returns when it has ended, times are ignored."""
+    with eager(registry, tally_backend.store, tally_clock) as tasks:
+        yield tasks
