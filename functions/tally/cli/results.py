@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -9,7 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from tally.cli.client import Client, poll_path, server_options
+from tally.cli.client import Answer, Client, Unreachable, poll_path, server_options
 from tally.cli.console import json_option, print_json
 
 
@@ -39,14 +40,21 @@ def results(url: str, token: str | None, as_json: bool, poll_id: str, watch: boo
 
 
 def _changes(client: Client, path: str) -> Iterator[Any]:
-    """Yield the first answer, and from then on each that differs; ask once a second."""
-    tag = ""
+    """Yield the first answer, and from then on each that differs; ask once a second, in an outage too."""
+    answer = client.call("GET", path)
     while True:
-        answer = client.call("GET", path, headers={"If-None-Match": tag} if tag else {})
-        if answer.status != 304:
-            yield answer.json()
-            tag = answer.headers.get("ETag", "")
+        yield answer.json()
+        tag = answer.headers.get("ETag", "")
+        answer = _next(client, path, tag)
+
+
+def _next(client: Client, path: str, tag: str) -> Answer:
+    while True:
         time.sleep(1)
+        with suppress(Unreachable):
+            answer = client.call("GET", path, headers={"If-None-Match": tag})
+            if answer.status not in (304, 503):
+                return answer
 
 
 def _table(answer: dict[str, Any]) -> Table:

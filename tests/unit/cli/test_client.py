@@ -136,13 +136,14 @@ def test_a_list_goes_on_to_its_end(server: Server) -> None:
     assert [path for _, path, _, _ in server.requests] == ["/v1/polls", "/v1/polls?cursor=Zg=="]
 
 
-def test_results_are_watched_by_their_tag(server: Server, waits: list[float]) -> None:
+def test_results_are_watched_by_their_tag_through_outages(server: Server, waits: list[float]) -> None:
     counts = {"poll": "lunch", "status": "open", "total": 3, "counts": {"red": 3}}
-    server.answers = [(200, counts, {"ETag": '"1"'}), (304, {}, {}), (404, {"code": "gone", "detail": "no more"}, {})]
+    gone: Told = (404, {"code": "gone", "detail": "no more"}, {})
+    server.answers = [(200, counts, {"ETag": '"1"'}), (304, {}, {}), BUSY, HANG_UP, gone]
     result = server.run("results", "lunch", "--watch", "--json")
     assert result.exit_code == 1
     assert result.output.count('"total": 3') == 1
-    assert [headers.get("If-None-Match") for *_, headers in server.requests] == [None, '"1"', '"1"']
+    assert [headers.get("If-None-Match") for *_, headers in server.requests] == [None, *['"1"'] * 4]
 
 
 def test_hidden_results_say_so(server: Server) -> None:

@@ -194,7 +194,7 @@ def test_a_list_goes_through_all_polls_by_id_without_the_deleted(play: Play) -> 
 
 def test_a_page_of_large_polls_is_cut_by_size(play: Play) -> None:
     async def scene(registry: Registry) -> None:
-        for number in range(30):
+        for number in range(12):
             options = tuple(NewOption(id=f"o-{place}", label="\u20ac" * 100) for place in range(1_000))
             await registry.polls.create(NewPoll(id=f"poll-{number:02}", title="Large", options=options))
         polls, cursor = await registry.polls.list(100, None)

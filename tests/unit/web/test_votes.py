@@ -250,6 +250,34 @@ def test_a_list_of_good_votes_is_accepted_in_one_message(play: Play) -> None:
     play(scene)
 
 
+def test_a_list_that_was_not_confirmed_is_503_whole_and_safe_to_send_again(play: Play) -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.poll()
+        votes = {"votes": [{"option": "red", "voter": "a"}, {"option": "green", "voter": "b"}]}
+        stage.publisher.after = Unavailable("reply lost")
+        failed = await stage.client.post(VOTES, votes)
+        assert (failed.status, 1 <= int(failed.headers["retry-after"]) <= 5) == (503, True)
+        stage.publisher.after = None
+        assert [outcome["status"] for outcome in (await stage.client.post(VOTES, votes)).json["votes"]] == [202, 400]
+        assert len(stage.ballots) == 2
+        assert len(set(stage.ballots)) == 1
+
+    play(scene)
+
+
+def test_a_list_for_a_closed_poll_has_an_outcome_for_each_vote(play: Play) -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.poll()
+        await stage.client.post("/v1/polls/lunch/close", None)
+        await asyncio.sleep(6)
+        reply = await stage.client.post(VOTES, {"votes": [{"option": "red", "voter": "a"}] * 2})
+        assert reply.status == 207
+        assert [(outcome["status"], outcome["code"]) for outcome in reply.json["votes"]] == [(409, "poll-closed")] * 2
+        assert not stage.publisher.messages
+
+    play(scene)
+
+
 def test_votes_of_a_list_have_stamps_that_increase(play: Play) -> None:
     async def scene(stage: Stage) -> None:
         await stage.poll()
