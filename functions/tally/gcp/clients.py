@@ -80,13 +80,16 @@ class Clients:
         return self._made[name]
 
     async def close(self) -> None:
-        """Close every channel; the next call opens anew."""
+        """Close every channel that this process opened; the next call opens anew."""
+        if self.forked():
+            return
         made, self._made = self._made, {}
         for client in made.values():
             await client.transport.close()
         _in_use.discard(self)
 
     def forked(self) -> bool:
+        """Tell whether the channels, if any, are those of a parent process."""
         return self._process != os.getpid()
 
 

@@ -34,7 +34,8 @@ async def child(backend: Backend, number: int) -> str:
         await write(backend, "Child", number)
     except ConfigError as error:
         return f"refused: {error}"[: len("refused: this process was forked")]
-    await backend.close()
+    finally:
+        await backend.close()
     return "done"
 
 
