@@ -9,13 +9,14 @@ import http.client
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+
+from emulator.port import free_port, listens
 
 READY_SECONDS = 60.0
 STOP_SECONDS = 10.0
@@ -43,7 +44,7 @@ class Process:
     """A started server. `address` is host:port."""
 
     def __init__(self, program: Program, log_dir: Path) -> None:
-        port = free_port()
+        self._port = port = free_port()
         log_dir.mkdir(parents=True, exist_ok=True)
         self.program = program
         self.address = f"127.0.0.1:{port}"
@@ -60,12 +61,15 @@ class Process:
         return self._child.poll() is None
 
     def wait_until_ready(self) -> None:
-        """Return once `GET /` answers 200; raise StartError when the process ends or READY_SECONDS pass first."""
+        """Return once it answers 200, and not some other server on its port.
+
+        Raises StartError when the process ends or READY_SECONDS pass first.
+        """
         limit = time.monotonic() + READY_SECONDS
         while time.monotonic() < limit:
             if not self.running:
                 raise StartError(f"{self.program.name} ended with {self._child.returncode}:\n{self._end_of_log()}")
-            if _answers(self.address, self.program.ready_path):
+            if _answers(self.address, self.program.ready_path) and listens(self._child.pid, self._port):
                 return
             time.sleep(0.05)
         raise StartError(f"{self.program.name} is not ready after {READY_SECONDS:.0f} s:\n{self._end_of_log()}")
@@ -117,14 +121,6 @@ def stop(child: subprocess.Popen[bytes]) -> None:
 def _signal_group(child: subprocess.Popen[bytes], number: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, number)
-
-
-def free_port() -> int:
-    """Return a port that nothing listens on at this moment."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def _answers(address: str, path: str) -> bool:

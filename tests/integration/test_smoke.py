@@ -3,7 +3,7 @@
 import pytest
 
 from emulator.google import FLAVOURS, Flavour
-from emulator.process import free_port
+from emulator.port import free_port
 from tests import smoke
 from tests.conftest import Hosts
 

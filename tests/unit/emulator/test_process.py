@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from emulator import process
 from emulator.launch import programs, run
 from emulator.process import Program, StartError, stop
 
@@ -100,3 +101,15 @@ def test_an_emulator_whose_host_is_given_is_not_started() -> None:
         "CLOUD_TASKS_EMULATOR_HOST": "127.0.0.1:3",
     }
     assert programs("firestore", given) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says whose port it is")
+def test_another_server_on_the_port_is_not_taken_for_the_one_that_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sleeper = Program(name="sleeper", command=lambda port: [sys.executable, "-c", "import time; time.sleep(60)"])
+    with run([SERVER], log_dir=tmp_path) as (other,):
+        monkeypatch.setattr(process, "free_port", lambda: int(other.address.rpartition(":")[2]))
+        monkeypatch.setattr(process, "READY_SECONDS", 0.5)
+        with pytest.raises(StartError, match="sleeper is not ready"), run([sleeper], log_dir=tmp_path):
+            pytest.fail("another server was taken for it")
