@@ -84,6 +84,13 @@ class Plan:
         return {one["address"]: one["values"] for one in self.resources if one["type"] == kind}
 
 
+def targets() -> set[str]:
+    """Return the function targets of main.py."""
+    found = re.findall(r"^@aio\.http\nasync def (\w+)", (ROOT / "functions" / "main.py").read_text(), re.MULTILINE)
+    assert {"admin", "public"} <= set(found)
+    return set(found)
+
+
 def variables(**changed: Any) -> dict[str, Any]:
     """Return the variables that every plan needs, with those of a test."""
     return {

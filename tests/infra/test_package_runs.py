@@ -13,6 +13,7 @@ import urllib.error
 import urllib.request
 import venv
 import zipfile
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ import pytest
 
 from infra import package
 from tests.infra.process import running, until
-from tests.infra.terraform import ROOT
+from tests.infra.terraform import ROOT, targets
 
 SHUTDOWN_SECONDS = 8
 
@@ -80,7 +81,7 @@ def entry() -> list[str]:
 
 
 def test_a_vote_goes_through_every_part(unpacked: Path, python: Path, tmp_path: Path) -> None:
-    ports = {"admin": free_port(), "public": free_port()}
+    ports = {name: free_port() for name in targets()}
     logs = {name: tmp_path / f"{name}.log" for name in (*ports, "worker")}
     environment = {
         "PATH": os.environ["PATH"],
@@ -90,10 +91,12 @@ def test_a_vote_goes_through_every_part(unpacked: Path, python: Path, tmp_path: 
     }
     framework = str(python.with_name("functions-framework"))
     with (
-        running(_function(framework, "admin", ports), environment, logs["admin"], folder=unpacked),
-        running(_function(framework, "public", ports), environment, logs["public"], folder=unpacked),
+        ExitStack() as functions,
         running(_worker(python), environment, logs["worker"], folder=unpacked) as worker,
     ):
+        for name in ports:
+            command = _function(framework, name, ports)
+            functions.enter_context(running(command, environment, logs[name], folder=unpacked))
         for name, port in ports.items():
             until(partial(call, port, "/live"), f"{name} did not answer", logs[name])
         poll = {"id": "dish", "title": "Which?", "options": [{"id": "a", "label": "A"}, {"id": "b", "label": "B"}]}
