@@ -50,9 +50,10 @@ from tally import logs
     "--view/--no-view", "show_view", default=None, help="live view of queues and dispatches (default: on a terminal)"
 )
 def main(show_view: bool | None, clock: str, **options: object) -> None:
-    logs.setup()
     chosen = Options(**options, manual_clock=clock == "manual")  # type: ignore[arg-type]  # click checked them
     visible = sys.stdout.isatty() if show_view is None else show_view
+    if not visible:
+        logs.setup()  # the view shows what happens; without it, failed attempts are logged
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_run(chosen, visible))

@@ -5,7 +5,7 @@ Each queue has at most one timer; a queue with nothing to do costs nothing.
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from emulator.cloud_tasks.clock import ManualClock
 from emulator.cloud_tasks.convert import stored_task
@@ -15,6 +15,7 @@ from emulator.cloud_tasks.queues import Queue, Queues
 from emulator.cloud_tasks.request import Authorize, History, HttpCall, build
 from emulator.cloud_tasks.target import LATE, UNREACHABLE, Target, http_code
 from tally.clock import SECOND
+from tally.logs import event
 from tally.tasks.entry import Dispatch, Outcome
 
 LONGEST_TIMER = 3_600 * SECOND
@@ -188,3 +189,5 @@ class Dispatcher:
             ending=settlement.ending.value,
         )
         self.last.append(done)
+        if not outcome.success:
+            event("attempt-failed", **asdict(done))

@@ -46,7 +46,7 @@ BatchDeleteTasksMetadata = plain(cloudtasks.BatchDeleteTasksMetadata)
 GetCmekConfigRequest = plain(cloudtasks.GetCmekConfigRequest)
 UpdateCmekConfigRequest = plain(cloudtasks.UpdateCmekConfigRequest)
 
-# google.iam.v1 and google.protobuf have no wrappers, but the client library's descriptors need them loaded.
+# These have no wrappers.
 Empty = empty_pb2.Empty
 Policy = policy_pb2.Policy
 GetIamPolicyRequest = iam_policy_pb2.GetIamPolicyRequest

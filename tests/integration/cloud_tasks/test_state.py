@@ -4,7 +4,6 @@ import asyncio
 import signal
 import sqlite3
 import sys
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -119,8 +118,7 @@ async def test_killed_at_any_moment_no_task_is_lost(tmp_path: Path, target: Targ
     """Tasks are created while the emulator is killed again and again; each that was confirmed is handled."""
     random = Random(7)
     state = str(tmp_path / "state.db")
-    handled: Counter[str] = Counter()
-    confirmed: list[str] = []
+    confirmed: set[str] = set()
 
     async def handle() -> web.Response:
         await asyncio.sleep(random.random() / 50)
@@ -134,7 +132,7 @@ async def test_killed_at_any_moment_no_task_is_lost(tmp_path: Path, target: Targ
                     made = await client.create_task(parent=QUEUE, task=task, timeout=5)
                 except GoogleAPICallError:
                     return
-                confirmed.append(made.name.rsplit("/", 1)[1])
+                confirmed.add(made.name.rsplit("/", 1)[1])
 
     target.script = [handle] * 1_000_000
     for _ in range(4):
@@ -145,15 +143,13 @@ async def test_killed_at_any_moment_no_task_is_lost(tmp_path: Path, target: Targ
         await asyncio.gather(*feeding)
     process = await launch("--state", state)
     try:
-        await eventually(lambda: {seen.headers["x-cloudtasks-taskname"] for seen in target.seen} >= set(confirmed), 60)
+        await eventually(lambda: {seen.headers["x-cloudtasks-taskname"] for seen in target.seen} >= confirmed, 60)
         async with client_of(process.address) as client, asyncio.timeout(60):
             while [task async for task in await client.list_tasks(parent=QUEUE)]:  # noqa: ASYNC110  # another process's
                 await asyncio.sleep(0.05)
     finally:
         assert await process.end(signal.SIGTERM) == 0
-    handled.update(seen.headers["x-cloudtasks-taskname"] for seen in target.seen)
     assert len(confirmed) > 100
-    assert set(confirmed) <= set(handled)
 
 
 async def test_the_command_line_says_what_is_wrong(tmp_path: Path) -> None:
