@@ -1,4 +1,4 @@
-"""Micro-batches: concurrent requests share a publish. What `add` returns from is durable.
+"""Micro-batches: concurrent requests share a publish. A vote whose future is done is durable.
 
 A batch closes after a few milliseconds, or when full, and becomes one message. Each request waits on a future of its
 own, and the publishing belongs to none of them: a request that is cancelled takes no other with it.
