@@ -93,7 +93,7 @@ def _search(seeds: int) -> Iterator[Caught]:
 
 def _tell(outcome: Outcome) -> None:
     for sentence in outcome.wrong[:5]:
-        print(f"seed {outcome.seed}: {sentence}")
+        print(f"seed {outcome.seed}: {sentence}", flush=True)
     if not outcome.wrong:
         print(f"seed {outcome.seed}: {outcome.counted} of {outcome.ballots} ballots count, all held")
 

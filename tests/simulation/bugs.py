@@ -69,7 +69,7 @@ BUGS = (
     ),
     Bug(
         "version moved before the set is read",
-        1,
+        7,
         (
             _votes(
                 "counter",
@@ -217,12 +217,12 @@ BUGS = (
     ),
     Bug(
         "the ack deadline is not extended",
-        1,
+        21,
         (_votes("inbox", "if held.expires - now < _HALF_DEADLINE]\n", "if held.expires < 0]\n"),),
     ),
     Bug(
         "late votes judged by the worker's clock",
-        34,
+        4,
         (
             _votes(
                 "verdict",
@@ -239,7 +239,7 @@ BUGS = (
     ),
     Bug(
         "an early close without grace",
-        3,
+        0,
         (
             _votes(
                 "verdict",
@@ -250,17 +250,17 @@ BUGS = (
     ),
     Bug(
         "an option withdrawn without grace",
-        3,
+        0,
         (_votes("verdict", "        at > withdrawn_at + np.uint64(GRACE),\n", "        at >= withdrawn_at,\n"),),
     ),
     Bug(
         "votes refused by an old definition",
-        1,
+        0,
         (_votes("admission", "        if known.sent < pulled_at:\n", "        if False:\n"),),
     ),
     Bug(
         "a definition that cannot be read taken for none",
-        4,
+        2,
         (
             _votes(
                 "known_polls",
@@ -272,7 +272,7 @@ BUGS = (
     ),
     Bug(
         "one future shared by the requests of a batch",
-        0,
+        1,
         (
             _votes(
                 "microbatch",
@@ -310,12 +310,12 @@ BUGS = (
     ),
     Bug(
         "a message of a later version taken for garbage",
-        0,
+        2,
         (_votes("batch", "        if version > VERSION:\n", "        if False:\n"),),
     ),
     Bug(
         "shutdown acknowledges what it should give back",
-        4,
+        3,
         (
             _votes(
                 "inbox",

@@ -135,9 +135,10 @@ def _accepted(truth: Truth, live: dict[tuple[str, bytes], Rank], traffic: Traffi
 
 
 def _submitted(truth: Truth, traffic: Traffic) -> Iterator[str]:
+    submitted = traffic.submitted | traffic.strange
     for votes in truth.published.values():
         for copy in votes:
-            if Submitted(copy.poll, copy.ballot, copy.option) not in traffic.submitted | traffic.strange:
+            if Submitted(copy.poll, copy.ballot, copy.option) not in submitted:
                 yield f"ballot {copy.ballot.hex()} of {copy.poll} was published for {copy.option} and not submitted"
 
 

@@ -264,7 +264,7 @@ class Chaos:
             self._world.note(f"thaw {zombie}", "process:came-back")
             self._world.loop.thaw(zombie)
         if replaced:
-            await asyncio.sleep(self._dice.uniform(1, 10))
+            await asyncio.sleep(self._dice.uniform(1, 6))
             zombie.kill()
 
     async def _terminate(self) -> None:
@@ -288,7 +288,7 @@ class Chaos:
             plan.latency += SLOWER_SECONDS
         for call in calls:
             plan.break_down(call, Unavailable(f"{name} is down", status="UNAVAILABLE"))
-        await asyncio.sleep(self._dice.uniform(1, 15))
+        await asyncio.sleep(self._dice.uniform(1, 12))
         for call in calls:
             plan.break_down(call, None)
         if name == "slow":
@@ -305,7 +305,7 @@ class Chaos:
 
         self._world.note(f"poison {shard[1]}: {error.status}", "partition:poisoned")
         self._world.faulty_store.poison = poison
-        await asyncio.sleep(self._dice.uniform(1, 20))
+        await asyncio.sleep(self._dice.uniform(1, 15))
         if self._world.faulty_store.poison is poison:
             self._world.faulty_store.poison = None
 

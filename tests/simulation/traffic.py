@@ -27,7 +27,8 @@ REVOTES: tuple[Revote, ...] = ("keep", "replace")
 MAIN, SIDE = "main", "side"
 PARTITIONS = 4
 SINGLES, LISTS, LIST_VOTES, SIDE_VOTES, TIED, LATE = 100, 18, 12, 36, 8, 8
-VOTING_SECONDS = 20.0
+BURSTS = 24
+VOTING_SECONDS = 16.0
 
 
 class Submitted(NamedTuple):
@@ -63,7 +64,7 @@ class Traffic:
 
     async def _wait(self) -> None:
         """Wait for a moment of the voting: clients come in bursts, so that they share messages."""
-        burst = self._dice.randrange(40) * VOTING_SECONDS / 40
+        burst = self._dice.randrange(BURSTS) * VOTING_SECONDS / BURSTS
         await asyncio.sleep(burst + self._dice.random() * 0.01)
 
     async def _single(self, voter: str) -> None:
@@ -120,7 +121,7 @@ class Traffic:
             if answer is not None and not isinstance(answer, Busy):
                 self.accepted.update(self._receipts(ballots, answer))
                 return
-            await asyncio.sleep(dice.uniform(0.2, 2))
+            await asyncio.sleep(dice.uniform(0.5, 4))
         if tries == 1_000:
             self._world.truth.say("a client got no answer in a thousand tries")
 

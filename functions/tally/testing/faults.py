@@ -83,6 +83,7 @@ class Plan:
         self._deadline = deadline
         self._longest = lateness
         self._fates = {call: [(fate, rates.get(f"{call}:{fate}", 0.0)) for fate in FATES] for call in CALLS}
+        self._risks = {call: sum(rate for _, rate in fates) for call, fates in self._fates.items()}
         self._outages: dict[str, BackendError] = {}
 
     def strikes(self, fault: str) -> bool:
@@ -110,6 +111,8 @@ class Plan:
         if self.quiet:
             return Fate(there, back)
         dice = self.random.random()
+        if dice >= self._risks[call]:
+            return Fate(there, back)
         for name, rate in self._fates[call]:
             dice -= rate
             if dice < 0:

@@ -20,6 +20,7 @@ from tally.testing.process import Process
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 _CALLBACKS_PER_INSTANT = 1_000_000
+_PRUNE_AT = 200  # tasks kept, of which the done ones are then let go
 
 
 class Deadlock(RuntimeError):
@@ -91,7 +92,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._order = count()
         self._due: list[_Call] = []
         self._timers: list[tuple[float, int, _Call]] = []
-        self._tasks: dict[int, tuple[asyncio.Task[Any], Process | None]] = {}
+        self._tasks: list[tuple[asyncio.Task[Any], Process | None]] = []
+        self._prune_at = _PRUNE_AT
         self._unhandled: list[dict[str, Any]] = []
         self._active = False
         self._shut = False
@@ -166,8 +168,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
     ) -> asyncio.Task[T]:
         title = None if name is None else str(name)
         task = _Task(coro, number=next(self._order), loop=self, name=title, context=context, **options)
-        self._tasks[id(task)] = (task, process.current(context))
-        task.add_done_callback(self._forget, context=process.no_process())
+        if len(self._tasks) >= self._prune_at:
+            self._tasks = [entry for entry in self._tasks if not entry[0].done()]
+            self._prune_at = max(_PRUNE_AT, 2 * len(self._tasks))
+        self._tasks.append((task, process.current(context)))
         return task
 
     def run_in_executor(self, executor: Any, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
@@ -208,7 +212,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._shut = True
         self._due.clear()
         self._timers.clear()
-        for task, _ in self._tasks.values():
+        for task, _ in self._tasks:
             with suppress(BaseException):  # a dead process' last words are not heard
                 task.get_coro().close()
         self._unhandled.clear()
@@ -229,9 +233,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if not self._shut:
             self._unhandled.append(context)
-
-    def _forget(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.pop(id(task), None)
 
     def _turn(self) -> None:
         """Run the callbacks of this instant one by one; if there is none, go to the next timer's."""
@@ -267,7 +268,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         while timers and timers[0][2].gone:
             heapq.heappop(timers)
         if not timers:
-            names = sorted(task.get_name() for task, _ in self._tasks.values())
+            names = sorted(task.get_name() for task, _ in self._tasks if not task.done())
             raise Deadlock(f"nothing is ready and no timer is set at {self._now} s; waiting: {', '.join(names)}")
         self._now = max(self._now, timers[0][0])
         while timers and timers[0][0] <= self._now:
@@ -276,7 +277,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 self._due.append(call)
 
     def _cancel_rest(self) -> None:
-        rest = [task for task, owner in self._tasks.values() if owner is None or not (owner.dead or owner.frozen)]
+        rest = [
+            task
+            for task, owner in self._tasks
+            if not (task.done() or (owner is not None and (owner.dead or owner.frozen)))
+        ]
         for task in rest:
             task.cancel()
         if rest and not self._shut:

@@ -5,6 +5,7 @@
 
 import asyncio
 import heapq
+import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
@@ -15,6 +16,7 @@ from tally.clock import Clock
 from tally.errors import Refused, Rejected
 from tally.limits import ACK_IDS, PUBLISH_BYTES, PUBLISH_MESSAGES, PULL_BYTES, PULL_MESSAGES
 from tally.ports import Outgoing, Received
+from tally.testing.process import no_process
 
 _ATTRIBUTES, _ATTRIBUTE_BYTES = 100, 1_024
 
@@ -92,6 +94,7 @@ class FakeSubscription:
         self._leases: dict[str, tuple[_Message, float]] = {}
         self._expired: dict[str, _Message] = {}
         self._expiries: list[tuple[float, str]] = []
+        self._armed = math.inf
         self._pullers: deque[asyncio.Future[None]] = deque()
         self.unsettled = 0
         self.on_settled: Callable[[str], None] | None = None
@@ -102,10 +105,9 @@ class FakeSubscription:
         loop = asyncio.get_running_loop()
         until = loop.time() + self._patience
         while not self._ready(loop.time()):
-            wake = min(until, self._expiries[0][0]) if self._expiries else until
             if loop.time() >= until:
                 return []
-            await self._wait(wake)
+            await self._wait(until)
         return self._take(min(max_messages, self._answer_messages), loop.time())
 
     async def acknowledge(self, ack_ids: Sequence[str]) -> None:
@@ -141,12 +143,15 @@ class FakeSubscription:
         copies = self._manners.copies()
         for _ in range(copies):
             if delay:
-                asyncio.get_running_loop().call_later(delay, self._show, message)
+                asyncio.get_running_loop().call_later(delay, self._show, message, context=no_process())
             else:
                 self._show(message)
 
     def _show(self, message: _Message) -> None:
         self._waiting.append(message)
+        self._wake_one()
+
+    def _wake_one(self) -> None:
         while self._pullers:
             puller = self._pullers.popleft()
             if not puller.done():
@@ -166,6 +171,10 @@ class FakeSubscription:
         timer = loop.call_at(until, _wake, puller)
         try:
             await puller
+        except asyncio.CancelledError:
+            if self._waiting:
+                self._wake_one()
+            raise
         finally:
             timer.cancel()
 
@@ -189,6 +198,19 @@ class FakeSubscription:
     def _lease(self, ack_id: str, message: _Message, until: float) -> None:
         self._leases[ack_id] = (message, until)
         heapq.heappush(self._expiries, (until, ack_id))
+        self._arm()
+
+    def _arm(self) -> None:
+        """Have the first lease that ends looked after, whoever waits for its message then."""
+        if self._expiries and self._expiries[0][0] < self._armed:
+            self._armed = self._expiries[0][0]
+            asyncio.get_running_loop().call_at(self._armed, self._due, self._armed, context=no_process())
+
+    def _due(self, armed: float) -> None:
+        if armed == self._armed:
+            self._armed = math.inf
+            self._expire(armed)
+            self._arm()
 
     def _expire(self, now: float) -> None:
         while self._expiries and self._expiries[0][0] <= now:
