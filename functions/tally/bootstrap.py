@@ -21,7 +21,6 @@ from tally.finding import Finding
 from tally.ports import Backend, CallerVerifier, Dispatcher
 from tally.tasks import deferred
 from tally.tasks.dispatch import PushLoop, StoreDispatcher
-from tally.tasks.outbox import Adder, Outbox
 from tally.tasks.push import Target
 from tally.tasks.queue import PullQueues
 from tally.tasks.system import TaskSystem
@@ -119,11 +118,6 @@ def admin_routes(settings: Settings, backend: Backend, world: World) -> list[Rou
 def pull_queues(backend: Backend, world: World) -> PullQueues:
     """Compose the pull queues of the store, by name."""
     return PullQueues(backend.store, clock=world.clock, random=world.random)
-
-
-def outbox(backend: Backend, queue: Callable[[str], Adder], world: World) -> Outbox:
-    """Compose what adds the tasks that were written in transactions; `queue` finds a queue by its name."""
-    return Outbox(backend.store, queue, clock=world.clock, random=world.random)
 
 
 def vote_worker(settings: Settings, backend: Backend, world: World) -> Worker:

@@ -59,7 +59,7 @@ async def _run_tasks(
     try:
         system = await bootstrap.open_tasks(settings, backend, bootstrap.World())
         executor = system.executor(weights, bounds=bounds, strict=strict)
-        async with _state_on_port(App(health.routes(None)), host, port):
+        async with _state_on_port(App(health.routes(None)), host, port), _beside(system.sweeper(weights).run()):
             return await executor.run(stop, until_empty=until_empty)
     finally:
         await backend.close()

@@ -6,9 +6,10 @@ elsewhere when it meets another, so that they seldom meet. No lease reads more t
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from math import ceil
 from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
 
 from tally import limits
@@ -40,7 +41,7 @@ _Range: TypeAlias = Callable[[int, int], tuple[Filter, ...]]  # of a shard, for 
 
 @dataclass(slots=True)
 class _Harvest:
-    """What one round reads and takes. `lost`: some rows went to another, or were buried; a new round may find more."""
+    """What one round reads and takes. `met` another lessee, or `buried` tasks: then a new round may find more."""
 
     need: int
     budget: int
@@ -49,7 +50,8 @@ class _Harvest:
     until: int
     room: int = int(limits.LEASE_BYTES)
     taken: list[tuple[Row, Row]] = field(default_factory=list)  # as it was, as it is
-    lost: bool = False
+    met: int = 0
+    buried: int = 0
 
     @property
     def wanted(self) -> int:
@@ -107,7 +109,7 @@ class Leasing:
                 until=now + round(lease_seconds * SECOND),
             )
             await self._gather(harvest, record.shards, wanted)
-            if harvest.taken or not harvest.lost:
+            if harvest.taken or not (harvest.met or harvest.buried):
                 return await self._opened(harvest)
         return []
 
@@ -129,42 +131,49 @@ class Leasing:
         return lambda shard, now: keys.tagged_range(queue, shard, oldest, now)
 
     async def _gather(self, harvest: _Harvest, shards: int, wanted: _Range) -> None:
-        """Go round the shards: first to one, then to as many at once as rows may still be read; to full ones again.
+        """Go round the shards, to one, then to two at once, four, …; to all that are left once nothing was found.
 
-        An outage ends the round, with what was taken before it; it is raised if that is nothing.
+        Having met another lessee, it is content with what it has, or goes on elsewhere. An outage ends the round, with
+        what was taken before it; it is raised if that is nothing.
         """
         start = self._next % shards
         self._next = start + 1
-        order = [*range(start, shards), *range(start)]
+        order = [start, *self._rows.random.sample([each for each in range(shards) if each != start], shards - 1)]
         at_once = 1
         while order and harvest.wanted:
             wave, order = order[:at_once], order[at_once:]
-            limit = max(1, min(harvest.wanted, harvest.budget // len(wave)))
+            limit = max(1, min(ceil(harvest.wanted / len(wave)), harvest.budget // len(wave)))
+            met = harvest.met
             try:
                 found = await _all(self._rows.scan(wanted(shard, harvest.now), limit) for shard in wave)
-                harvest.budget -= sum(map(len, found))
-                order += [shard for shard, part in zip(wave, found, strict=True) if len(part) == limit]
                 chosen = harvest.choose([row for part in found for row in part])
-                await _all(self._take(harvest, part) for part in by_size(chosen, lambda row: row.weight))
+                await _all(self._take(harvest, part) for part in _commits(chosen))
             except Unavailable:
                 if not harvest.taken:
                     raise
                 return
-            at_once = max(1, min(len(order), harvest.budget))
+            rows = sum(map(len, found))
+            harvest.budget -= rows
+            order += [shard for shard, part in zip(wave, found, strict=True) if len(part) == limit]
+            if harvest.met > met:
+                if harvest.taken:
+                    return
+                self._rows.random.shuffle(order)
+            at_once = max(1, min(2 * len(wave) if rows else len(order), harvest.budget))
 
     async def _take(self, harvest: _Harvest, chosen: list[Row]) -> None:
         """Lease the rows, or bury those that may not run again; all of them in one commit, or none."""
         changes = [(row, self._next_state(row, harvest)) for row in chosen]
         versions = await self._commit(changes, harvest.token)
         if versions is None:
-            harvest.lost = True
+            harvest.met += 1
             self._next = self._rows.random.randrange(limits.QUEUE_SHARDS)
             return
         for (old, new), version in zip(changes, versions, strict=True):
             if new.state == "ready":
                 harvest.taken.append((old, replace(new, version=version)))
             else:
-                harvest.lost = True
+                harvest.buried += 1
                 event("task-dead", queue=new.queue, task=new.name, reason=new.error)
 
     def _next_state(self, row: Row, harvest: _Harvest) -> Row:
@@ -212,6 +221,15 @@ class Leasing:
             Lease(task=row.decoded(payloads.get(row.key, b"")), token=harvest.token, expires_at=harvest.until, row=row)
             for row in rows
         ]
+
+
+def _commits(chosen: Sequence[Row]) -> Iterator[list[Row]]:
+    """Cut rows into commits: of one shard each, so that meeting another lessee in one shard costs no other shard's."""
+    by_shard: dict[int, list[Row]] = {}
+    for row in chosen:
+        by_shard.setdefault(row.shard, []).append(row)
+    for part in by_shard.values():
+        yield from by_size(part, lambda row: row.weight)
 
 
 async def _all(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

@@ -2,22 +2,26 @@
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from random import Random
 
 from tally.clock import Clock
 from tally.errors import ConfigError
 from tally.ports import CallerVerifier, Dispatcher, Store
-from tally.tasks.call import Carrier
+from tally.tasks.call import Carrier, Delivery
 from tally.tasks.client import Tasks
 from tally.tasks.deferred import Registry
 from tally.tasks.executor import PullCarrier, PullExecutor, Source
+from tally.tasks.outbox import Adder, Outbox
+from tally.tasks.outcome import Outcome
 from tally.tasks.pace import Bounds
 from tally.tasks.pool import WorkerPool
 from tally.tasks.push import PushQueue, Target
 from tally.tasks.queue import PullQueue
 from tally.tasks.receiver import PushReceiver
 from tally.tasks.runner import Runner
+from tally.tasks.sweeper import Sweeper
+from tally.tasks.task import Task
 
 PUSHED_AT_ONCE = 100  # calls that one process of `run_task` runs at a time
 
@@ -81,6 +85,17 @@ class TaskSystem:
         sources = [Source(self.pull(queue), weight) for queue, weight in weights.items()]
         return PullExecutor(sources, self._runner(pool), pool, clock=self._clock, bounds=bounds, strict=strict)
 
+    def outbox(self) -> Outbox:
+        """Return what adds the tasks that were written in transactions to their queues, pushed or pulled."""
+        return Outbox(self._store, self._adder, clock=self._clock, random=self._random)
+
+    def sweeper(self, queues: Iterable[str]) -> Sweeper:
+        """Return what a worker on these pull queues does beside its work."""
+        return Sweeper(self.outbox(), [self.pull(queue) for queue in queues], random=self._random)
+
+    def _adder(self, queue: str) -> Adder:
+        return _Calls(queue, self.carrier(queue), self._clock) if queue in self._pushed else self.pull(queue)
+
     def receiver(self) -> PushReceiver:
         """Return what runs pushed calls; call it on the event loop that it will run on."""
         self._registry.check()
@@ -102,3 +117,20 @@ class TaskSystem:
             random=self._random,
             worker=self._worker,
         )
+
+
+class _Calls:
+    """A push queue that takes tasks which are calls of functions, as `Deferred.task` gives them."""
+
+    def __init__(self, queue: str, carrier: Carrier, clock: Clock) -> None:
+        self._queue = queue
+        self._carrier = carrier
+        self._clock = clock
+
+    async def add(self, task: Task) -> Outcome:
+        name = task.identity(self._queue) or ""
+        due = task.due(self._clock.now())
+        await self._carrier.carry(
+            Delivery(queue=self._queue, id=name, payload=task.payload, due=due, hop=0, headers=task.headers)
+        )
+        return Outcome(status="added", name=name)

@@ -1,0 +1,71 @@
+"""Calls of task functions that are enqueued in a transaction: by the outbox, to pull and push queues."""
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from tally.errors import Refused
+from tally.ports import Entity, Insert
+from tally.tasks.deferred import Registry
+from tally.tasks.pace import Bounds
+from tally.tasks.push import Target
+from tally.tasks.system import TaskSystem
+from tally.testing.clock import VirtualClock
+from tally.testing.dispatcher import FakeDispatcher
+from tally.testing.loop import VirtualLoop
+from tally.testing.store import FakeStore
+
+ORDER = Insert(Entity(key=(("Order", "1"),), properties={}))
+
+
+@pytest.mark.parametrize("queue", ["pull", "push"])
+def test_a_call_in_a_commit_runs_once_and_only_if_it_was_applied(tally_loop: VirtualLoop, queue: str) -> None:
+    clock, registry, ran = VirtualClock(), Registry(), list[int]()
+    store, dispatcher = FakeStore(clock=clock), FakeDispatcher(clock)
+    system = TaskSystem(
+        registry,
+        store,
+        clock=clock,
+        random=Random(1),
+        dispatcher=dispatcher,
+        target=Target(url="https://run.example", audience="https://run.example"),
+        pushed=frozenset({"push"}),
+        worker="w",
+        shards=1,
+    )
+    registry.connect(system.tasks)
+
+    @registry.task("ship", queue=queue)
+    async def ship(order: int) -> None:
+        ran.append(order)
+
+    async def work() -> None:
+        await system.executor({"pull": 1}, bounds=Bounds()).run(asyncio.Event(), until_empty=True)
+        receiver = system.receiver()
+        while (due := dispatcher.next()) is not None:
+            await receiver.receive("push", due[1].headers, due[1].body)
+            dispatcher.take(due[0], due[1].id)
+
+    async def main() -> None:
+        box = system.outbox()
+        sent, unsent = box.entry(queue, ship.task(1)), box.entry(queue, ship.task(2))
+        await store.commit([ORDER, sent.write])
+        with pytest.raises(Refused):
+            await store.commit([ORDER, unsent.write])
+        await box.drain([sent.id, unsent.id])
+        await box.drain([sent.id])
+        await work()
+        assert ran == [1]
+        late = box.entry(queue, ship.task(3))
+        await store.commit([late.write])
+        sweeping = asyncio.create_task(system.sweeper(["pull"]).run())
+        await asyncio.sleep(15)
+        sweeping.cancel()
+        await work()
+        assert ran == [1, 3]
+        assert not list(store.of_kind("TaskOutbox"))
+
+    run: Callable[..., None] = tally_loop.run
+    run(main())
