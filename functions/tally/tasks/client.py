@@ -75,7 +75,7 @@ class Tasks:
 
     async def replay(self, run_id: str) -> Handle:
         """Enqueue a parked call again, with all its attempts before it. Raises NotFound, Unavailable."""
-        parked = await self.runs.parked(run_id)
+        parked, version = await self.runs.parked(run_id)
         epoch = self._epochs.next()
         try:
             call = replace(decode(parked.payload), id=parked.id, epoch=epoch, due=epoch, ends=None)
@@ -101,7 +101,7 @@ class Tasks:
                 headers=parked.headers,
             )
         )
-        await self.runs.drop_parked(parked)
+        await self.runs.drop_parked(run_id, version)
         return self.handle(run_id)
 
     def _new_run(self, request: Request, now: int) -> Run:

@@ -6,6 +6,7 @@ so it must know its own work when it meets it (run.py's tokens do that).
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from random import Random
 
 import msgspec
@@ -107,15 +108,18 @@ class Runs:
         properties = {"data": msgspec.json.encode(replace(parked, payload=b"")), "payload": parked.payload}
         return (Upsert(Entity(key=_parked_key(parked.id), properties=properties)),)
 
-    async def drop_parked(self, parked: Parked) -> None:
-        await self._store.commit([Delete(key=_parked_key(parked.id))])
-
-    async def parked(self, run_id: str) -> Parked:
-        """Return a parked delivery. Raises NotFound."""
+    async def parked(self, run_id: str) -> tuple[Parked, int]:
+        """Return a parked delivery and its version. Raises NotFound."""
         found, _ = await read(self._store, [_parked_key(run_id)])
         if not found:
             raise NotFound(f"no parked task {run_id!r}")
-        return _parked(found[_parked_key(run_id)])
+        entity = found[_parked_key(run_id)]
+        return _parked(entity), entity.version
+
+    async def drop_parked(self, run_id: str, version: int) -> None:
+        """Drop a parked delivery, unless it has been parked anew since."""
+        with suppress(Refused):
+            await self._store.commit([Delete(key=_parked_key(run_id), base_version=version)])
 
     async def all_parked(self) -> AsyncIterator[Parked]:
         async for entity in self._all(PARKED):
