@@ -46,7 +46,7 @@ locals {
       aligner  = "ALIGN_MAX"
       above    = 0
       duration = "60s"
-      help     = "Each refused vote is kept, with its reason, for 31 days: `tally dead-letters list`. Votes that were late by a wrong clock, or whose poll came late, are replayed: `tally dead-letters replay`."
+      help     = "Each refused vote is kept, with its reason, for 31 days: `tally dead-letters list`. Votes that were late by a wrong clock, or whose poll came late, are replayed: `tally dead-letters replay --reason REASON`."
     }
     parked = {
       title    = "a partition is parked"
