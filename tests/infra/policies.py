@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.infra.terraform import Plan
 
+ACCOUNT, TOPIC, SUBSCRIPTION = "google_service_account", "google_pubsub_topic", "google_pubsub_subscription"
 DAY = 86_400
 # Every grant there may be: address → role. Project-wide ones are bound by a condition, but for logging, which has none.
 GRANTS = {
@@ -74,7 +75,7 @@ def only_public_is_open(plan: Plan) -> Violations:
 
 def own_accounts(plan: Plan) -> Violations:
     """Each part runs, and is built, as an account of its own."""
-    ours = {values["email"] for values in plan.of_type("google_service_account").values()}
+    ours = {values["email"] for values in plan.of_type(ACCOUNT).values()}
     users: dict[str, str] = {}
     for address, email in _accounts(plan):
         if email not in ours:
@@ -129,9 +130,6 @@ def every_topic_has_a_subscription(plan: Plan) -> Violations:
     for address in plan.of_type(TOPIC):
         if address not in read:
             yield f"{address} has no subscription"
-
-
-TOPIC, SUBSCRIPTION = "google_pubsub_topic", "google_pubsub_subscription"
 
 
 def _topic_of(plan: Plan, address: str) -> str:
@@ -249,9 +247,6 @@ def only_the_queues_run_tasks(plan: Plan) -> Violations:
     for address, values in plan.of_type("google_cloud_run_v2_service_iam_member").items():
         if "run-task" in values["name"] and values["member"] != tasks:
             yield f"{address} lets {values['member']} run tasks"
-
-
-ACCOUNT = "google_service_account"
 
 
 def buckets_are_closed(plan: Plan) -> Violations:

@@ -13,6 +13,7 @@ from tally.votes import inbox, keyring
 from tests.infra.policies import containers, environments
 from tests.infra.terraform import ROOT, SOURCE, Plan, targets
 
+FUNCTION = "google_cloudfunctions2_function"
 # What others than tally.config read: the Functions Framework.
 NOT_OURS = {"FUNCTION_USE_ASGI"}
 
@@ -54,7 +55,7 @@ def test_the_settings_load_and_name_what_is_made(plan: Plan) -> None:
 
 def test_the_ballot_keys_are_files_named_by_version_where_public_looks_for_them(plan: Plan) -> None:
     mounted = {}
-    for address, values in plan.of_type("google_cloudfunctions2_function").items():
+    for address, values in plan.of_type(FUNCTION).items():
         config_of = values["service_config"][0]
         environment = config_of["environment_variables"]
         for volume in config_of["secret_volumes"]:
@@ -67,7 +68,7 @@ def test_the_ballot_keys_are_files_named_by_version_where_public_looks_for_them(
 
 
 def test_the_targets_of_main_are_the_functions(plan: Plan) -> None:
-    functions = plan.of_type("google_cloudfunctions2_function").values()
+    functions = plan.of_type(FUNCTION).values()
     assert {values["build_config"][0]["entry_point"] for values in functions} == targets()
 
 
@@ -128,9 +129,6 @@ def test_the_limits_of_terraform_are_those_of_the_code(plan: Plan) -> None:
     variables = (SOURCE / "variables.tf").read_text()
     assert f"var.worker.instances <= {deploy.MAX_WORKERS}" in variables
     assert f"{{1,{limits.QUEUE_NAME}}}" in variables
-
-
-FUNCTION = "google_cloudfunctions2_function"
 
 
 def test_tasks_are_sent_to_the_function_as_the_account_that_it_lets_in(plan: Plan) -> None:

@@ -76,8 +76,8 @@ def free_port() -> int:
 def entry() -> list[str]:
     """Return what the image runs: its entry in exec form, and the default command."""
     text = (ROOT / "infra" / "Dockerfile").read_text()
-    found = [json.loads(re.search(rf"^{word} (\[.*\])$", text, re.MULTILINE)[1]) for word in ("ENTRYPOINT", "CMD")]  # type: ignore[index]
-    return [word for words in found for word in words]
+    lines = dict(re.findall(r"^(ENTRYPOINT|CMD) (\[.*\])$", text, re.MULTILINE))
+    return [*json.loads(lines["ENTRYPOINT"]), *json.loads(lines["CMD"])]
 
 
 def test_a_vote_goes_through_every_part(unpacked: Path, python: Path, tmp_path: Path) -> None:
