@@ -18,7 +18,7 @@ from tally.config import Settings
 from tally.embedded.push import Sender
 from tally.errors import ConfigError
 from tally.finding import Finding
-from tally.ports import Backend, CallerVerifier, Dispatcher
+from tally.ports import Backend, CallerVerifier, Dispatcher, HttpTask
 from tally.tasks import deferred
 from tally.tasks.dispatch import PushLoop, StoreDispatcher
 from tally.tasks.push import Target
@@ -37,7 +37,7 @@ from tally.votes.polls import Polls
 from tally.votes.recount import Recount
 from tally.votes.results import ResultsReader
 from tally.votes.worker import Worker
-from tally.web import health, polls, queues, results, tasks, votes
+from tally.web import health, outgoing, polls, queues, results, tasks, votes
 from tally.web.app import App, Route
 from tally.web.function import Function
 
@@ -182,6 +182,7 @@ async def open_tasks(settings: Settings, backend: Backend, world: World) -> Task
         verifier=verifier,
         callers=frozenset({account}),
         pushed=frozenset(settings.push_queues),
+        send=partial(_send, settings),
     )
     deferred.registry.connect(system.tasks)
     return system
@@ -210,11 +211,18 @@ async def _push_ports(
     return ports
 
 
+async def _send(settings: Settings, task: HttpTask) -> int:
+    """Send a request that is too large for Cloud Tasks, with the token that it would have got."""
+    wanted = bool(task.audience) and settings.backend == "cloud"
+    token = await import_module("tally.gcp").identity_token(task.audience) if wanted else ""
+    return await outgoing.send(task, token)
+
+
 def push_loop(settings: Settings, backend: Backend, world: World, system: TaskSystem) -> PushLoop:
     """Compose what sends embedded's push tasks; one process at a time does."""
     receiver = system.receiver()
     target = Target(url=settings.run_task_url).of("")
-    sender = Sender(target, partial(tasks.received, receiver))
+    sender = Sender(target, partial(tasks.received, receiver), outgoing.send)
     return PushLoop(backend.store, sender.send, clock=world.clock, random=world.random)
 
 

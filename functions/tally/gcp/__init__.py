@@ -3,10 +3,12 @@
 from tally.config import Settings
 from tally.errors import ConfigError
 from tally.gcp.backend import GoogleBackend
-from tally.gcp.caller import OidcVerifier
+from tally.gcp.caller import OidcVerifier, identity_token
 from tally.gcp.clients import Clients
 from tally.gcp.cloud_tasks import CloudTasksDispatcher
 from tally.ports import Backend, CallerVerifier, Dispatcher
+
+__all__ = ["identity_token", "open", "open_push"]
 
 
 async def open(settings: Settings) -> Backend:  # noqa: A001 - every backend is opened by this verb

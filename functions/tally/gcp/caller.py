@@ -99,3 +99,12 @@ class _CachedRequest(transport.Request):  # type: ignore[misc]  # the library is
             return False
         del self._kept[url]
         return True
+
+
+async def identity_token(audience: str) -> str:
+    """Return an OIDC token of this process's own account. Raises Unavailable."""
+    try:
+        token: str = await asyncio.to_thread(id_token.fetch_id_token, Request(), audience)
+    except exceptions.GoogleAuthError as error:
+        raise Unavailable(f"no identity token for {audience!r}: {error}") from error
+    return token

@@ -31,8 +31,8 @@ class Blob(msgspec.Struct, frozen=True, kw_only=True):
 
 async def put(store: Store, data: bytes, *, expires: int | None, random: Random) -> Blob:
     """Write a blob; `expires` in µs, None never. Raises TooLarge, or what the store does."""
-    if len(data) > limits.TASK_BYTES:
-        raise TooLarge(f"{len(data)} bytes: the limit is {limits.TASK_BYTES}")
+    if len(data) > limits.BLOB_BYTES:
+        raise TooLarge(f"{len(data)} bytes: the limit is {limits.BLOB_BYTES}")
     blob = Blob(id=f"{random.getrandbits(128):032x}", size=len(data), digest=sha256(data).hexdigest())
     for index, key in enumerate(blob.chunks()):
         chunk = data[index * limits.CHUNK_BYTES : (index + 1) * limits.CHUNK_BYTES]

@@ -181,6 +181,12 @@ class Registry:
 
         return register
 
+    def function(self, name: str, function: Callable[..., Any]) -> Deferred[..., Any]:
+        """Register, or replace, a function of the system's own, whose calls say everything themselves."""
+        deferred = Deferred(function, name, self, Options())
+        self.functions[name] = deferred
+        return deferred
+
     def upgrade(self, name: str) -> Callable[[Upgrade], Upgrade]:
         """Register what becomes of calls of `name` that no function takes: (arguments) -> (name, arguments)."""
 

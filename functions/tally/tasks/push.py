@@ -5,21 +5,22 @@
 
 Calls of task functions go to the function `run_task`, any other task to its own URL. The id of a task in the service is
 a hash: even names spread, and a name whose epoch differs is another task. A time beyond what the service takes is
-reached in hops; the runner sends each on (see run.py), so nobody else knows of them.
+reached in hops; the runner sends each on (see run.py), so nobody else knows of them. A request to a URL that is too far
+ahead or too large for the service goes as a call, too (request.py).
 """
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
-from typing import Literal
+from typing import Literal, Protocol
 from urllib.parse import quote, urlsplit
 
 import msgspec
 
 from tally import limits
 from tally.clock import SECOND, Clock
-from tally.errors import BackendError, InvalidInput, Refused, TooLarge, Unavailable
+from tally.errors import BackendError, InvalidInput, Refused, Unavailable
 from tally.ports import Dispatcher, DispatchStats, HttpTask
 from tally.retry import full_jitter
 from tally.tasks.call import Delivery, digest
@@ -61,13 +62,33 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     headers: dict[str, str] = {}
 
 
+class Beyond(Protocol):
+    """Takes requests that the service does not."""
+
+    async def add(self, queue: "PushQueue", task: Task, request: HttpTask) -> bool: ...
+
+    async def cancel(self, queue: str, name: str) -> bool: ...
+
+
 class PushQueue:
-    def __init__(self, name: str, dispatcher: Dispatcher, *, target: Target, clock: Clock, random: Random) -> None:
+    """One push queue. `beyond` None: a request is refused that the service would not take."""
+
+    def __init__(
+        self,
+        name: str,
+        dispatcher: Dispatcher,
+        *,
+        target: Target,
+        clock: Clock,
+        random: Random,
+        beyond: Beyond | None = None,
+    ) -> None:
         self.name = check_queue(name)
         self._dispatcher = dispatcher
         self._target = target
         self._clock = clock
         self._random = random
+        self._beyond = beyond
 
     async def carry(self, delivery: Delivery) -> None:
         """Send a call to `run_task`, at its time or, if that is too far, on its way there. See `Carrier`."""
@@ -93,7 +114,7 @@ class PushQueue:
     async def add(self, task: Task, *, url: str, method: Method = "POST", audience: str = "") -> Outcome:
         """Add a request to a URL of yours: `added`, or `exists` by its name (which Cloud Tasks keeps for a while).
 
-        Up to 900 kB and 30 days ahead: more of either wants a task function. Raises InvalidInput, BackendError.
+        Up to 8 MB and ten years ahead. Raises InvalidInput, BackendError.
         """
         return _raised(await self._add(task, url, method, audience))
 
@@ -112,7 +133,9 @@ class PushQueue:
 
     async def delete(self, name: str) -> bool:
         """Delete a task that `add` was given by its name (or the name in its outcome); False when it is not there."""
-        return await self._dispatcher.delete(self.name, digest(self.name, name))
+        deleted = await self._dispatcher.delete(self.name, digest(self.name, name))
+        cancelled = self._beyond is not None and await self._beyond.cancel(self.name, name)
+        return deleted or cancelled
 
     async def purge(self) -> None:
         await self._dispatcher.purge(self.name)
@@ -130,7 +153,12 @@ class PushQueue:
         name = task.identity(self.name) or f"{self._random.getrandbits(128):032x}"
         try:
             request = self._request(task, name, url, method, audience)
-            created = await self._create(request)
+            if self._fits(task):
+                created = await self._create(request)
+            elif self._beyond is not None:
+                created = await self._beyond.add(self, replace(task, name=name, unique=None), request)
+            else:
+                raise InvalidInput("a request over 900 kB or 29 days ahead: here the service itself must take it")
         except InvalidInput as error:
             return Outcome(status="invalid", name=name, error=error.message), error
         except BackendError as error:
@@ -138,11 +166,6 @@ class PushQueue:
         return Outcome(status="added" if created else "exists", name=name), None
 
     def _request(self, task: Task, name: str, url: str, method: Method, audience: str) -> HttpTask:
-        now = self._clock.now()
-        if len(task.payload) > limits.PUSH_TASK_BYTES:
-            raise TooLarge(f"payload of {len(task.payload)} bytes: the limit of a request is {limits.PUSH_TASK_BYTES}")
-        if task.due(now) > now + HOP:
-            raise InvalidInput("eta is more than 29 days ahead: a request cannot wait so long, a task function can")
         if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
             raise InvalidInput(f"url {url!r}: want http(s)://host/…")
         return HttpTask(
@@ -151,11 +174,24 @@ class PushQueue:
             method=method,
             headers={"content-type": task.content_type, **task.headers},
             body=task.payload if method in ("POST", "PUT", "PATCH") else b"",
-            at=None if task.delay is None and task.eta is None else task.due(now),
+            at=None if task.delay is None and task.eta is None else task.due(self._clock.now()),
             deadline=_deadline(600.0 if task.dispatch_deadline is None else seconds("", task.dispatch_deadline)),
             audience=audience,
             retry=task.retry,
         )
+
+    def _fits(self, task: Task) -> bool:
+        now = self._clock.now()
+        return len(task.payload) <= limits.PUSH_TASK_BYTES and task.due(now) <= now + HOP
+
+    @staticmethod
+    async def hand_on(dispatcher: Dispatcher, queue: str, task: HttpTask) -> None:
+        """Create a task whose id may have been used by an earlier try to do so."""
+        try:
+            await dispatcher.create(queue, task)
+        except Refused as error:
+            if error.status != "ALREADY_EXISTS":
+                raise
 
     async def _create(self, task: HttpTask) -> bool:
         """Create a task; False when its id was there before. A lost reply is resolved by asking for the same id."""

@@ -19,6 +19,7 @@ from tally.tasks.pool import WorkerPool
 from tally.tasks.push import PushQueue, Target
 from tally.tasks.queue import PullQueue
 from tally.tasks.receiver import PushReceiver
+from tally.tasks.request import Requests, Send
 from tally.tasks.runner import Runner
 from tally.tasks.sweeper import Sweeper
 from tally.tasks.task import Task
@@ -30,7 +31,7 @@ class TaskSystem:
     """`pushed` names the push queues, which need `dispatcher` and `target`; every other queue is a pull queue.
 
     `verifier` and `callers` say whose pushes are run; None: anybody's, for local work.
-    `shards` is for new pull queues: see `PullQueue`.
+    `send` sends requests that are too large for the service. `shards` is for new pull queues: see `PullQueue`.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class TaskSystem:
         verifier: CallerVerifier | None = None,
         callers: frozenset[str] = frozenset(),
         pushed: frozenset[str] = frozenset(),
+        send: Send | None = None,
         worker: str = "",
         shards: int | None = None,
     ) -> None:
@@ -60,6 +62,7 @@ class TaskSystem:
         self._pushed = pushed
         self._worker = worker or f"{socket.gethostname()}:{os.getpid()}"
         self._shards = shards
+        self._requests = None if dispatcher is None else Requests(registry, self.tasks, dispatcher, send)
         self._carriers: dict[str, Carrier] = {}
 
     def carrier(self, queue: str) -> Carrier:
@@ -76,7 +79,14 @@ class TaskSystem:
     def push(self, queue: str) -> PushQueue:
         if self._dispatcher is None or self._target is None or queue not in self._pushed:
             raise ConfigError(f"queue {queue} is not one of TALLY_PUSH_QUEUES")
-        return PushQueue(queue, self._dispatcher, target=self._target, clock=self._clock, random=self._random)
+        return PushQueue(
+            queue,
+            self._dispatcher,
+            target=self._target,
+            clock=self._clock,
+            random=self._random,
+            beyond=self._requests,
+        )
 
     def executor(self, weights: Mapping[str, int], *, bounds: Bounds, strict: bool = False) -> PullExecutor:
         """Return what works on pull queues, by weight; call it on the event loop that it will run on."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tally.clock import SECOND, to_datetime
-from tally.errors import Forbidden, InvalidInput, TaskFailed, TooLarge, Unavailable
+from tally.errors import Forbidden, InvalidInput, TaskFailed, Unavailable
 from tally.ports import HttpTask
 from tally.retry import RetryPolicy
 from tally.tasks.deferred import Registry
@@ -46,6 +46,8 @@ class World:
         self.dispatcher = FakeDispatcher(self.clock)
         self.registry = Registry()
         self.sent: list[tuple[int, HttpTask]] = []
+        self.requests: list[HttpTask] = []
+        self.statuses: list[int] = []
         self.system = TaskSystem(
             self.registry,
             self.store,
@@ -56,10 +58,15 @@ class World:
             verifier=Verifier(),
             callers=frozenset({ACCOUNT}),
             pushed=frozenset({"push"}),
+            send=self.send,
             worker="w",
         )
         self.registry.connect(self.system.tasks)
         self.queue: PushQueue = self.system.push("push")
+
+    async def send(self, task: HttpTask) -> int:
+        self.requests.append(task)
+        return self.statuses.pop(0)
 
     async def deliver(self, receiver: PushReceiver, task: HttpTask) -> None:
         headers = {**task.headers, "authorization": f"Bearer {ACCOUNT}|{task.audience}"}
@@ -74,7 +81,8 @@ class World:
             await asyncio.sleep(max(0, (task.at or 0) - self.clock.now()) / SECOND)
             self.sent.append((self.clock.now(), task))
             try:
-                await self.deliver(receiver, task)
+                if task.url.startswith(TARGET.url):
+                    await self.deliver(receiver, task)
             except Unavailable:
                 failures += 1
                 assert failures < 100
@@ -374,31 +382,78 @@ def test_names_are_hashed_and_taken_for_a_while(world: World, run: Go) -> None:
 
 def test_add_many_gives_one_outcome_a_task_in_order(world: World, run: Go) -> None:
     async def main() -> None:
-        tasks = [Task(name="a"), Task(name="a"), Task(payload=b"x" * 900_001), *(Task() for _ in range(147))]
+        far = Task(name="far", delay=timedelta(days=40))
+        tasks = [Task(name="a"), Task(name="a"), far, far, *(Task() for _ in range(146))]
         outcomes = await world.queue.add_many(tasks, url="https://a.example/")
-        assert [outcome.status for outcome in outcomes[:3]] == ["added", "exists", "invalid"]
-        assert {outcome.status for outcome in outcomes[3:]} == {"added"}
+        assert [outcome.status for outcome in outcomes[:2]] == ["added", "exists"]
+        assert sorted(outcome.status for outcome in outcomes[2:4]) == ["added", "exists"]
+        assert {outcome.status for outcome in outcomes[4:]} == {"added"}
         assert len(world.dispatcher.tasks) == 148
+        assert {each.status for each in await world.queue.add_many([Task()], url="no url")} == {"invalid"}
 
     run(main())
 
 
-@pytest.mark.parametrize(
-    ("task", "url", "error"),
-    [
-        (Task(payload=b"x" * 900_001), "https://a.example/", TooLarge),
-        (Task(delay=timedelta(days=29, seconds=1)), "https://a.example/", InvalidInput),
-        (Task(), "ftp://a.example/", InvalidInput),
-        (Task(), "/relative", InvalidInput),
-    ],
-)
-def test_what_the_service_would_refuse_is_refused_at_once(
-    world: World, run: Go, task: Task, url: str, error: type[Exception]
-) -> None:
+@pytest.mark.parametrize("url", ["ftp://a.example/", "/relative", "", "https:///path"])
+def test_what_is_no_url_is_refused_at_once(world: World, run: Go, url: str) -> None:
     async def main() -> None:
-        with pytest.raises(error):
-            await world.queue.add(task, url=url)
+        with pytest.raises(InvalidInput, match="url"):
+            await world.queue.add(Task(), url=url)
         assert not world.dispatcher.tasks
+
+    run(main())
+
+
+def test_a_queue_with_nothing_but_the_service_refuses_what_that_would_not_take(world: World, run: Go) -> None:
+    bare = PushQueue("push", world.dispatcher, target=TARGET, clock=world.clock, random=Random(1))
+
+    async def main() -> None:
+        for task in (Task(payload=b"x" * 900_001), Task(delay=timedelta(days=29, seconds=1))):
+            with pytest.raises(InvalidInput, match="900 kB or 29 days"):
+                await bare.add(task, url="https://a.example/")
+        assert not world.dispatcher.tasks
+
+    run(main())
+
+
+def test_a_request_any_time_ahead_is_handed_to_the_service_when_it_is_due(world: World, run: Go) -> None:
+    async def main() -> None:
+        begin = world.clock.now()
+        task = Task(payload=b"hello", name="far", delay=timedelta(days=100), headers={"x": "1"})
+        assert (await world.queue.add(task, url="https://a.example/", audience="https://a.example")).status == "added"
+        assert (await world.queue.add(task, url="https://a.example/")).status == "exists"
+        await world.work()
+        at, sent = world.sent[-1]
+        assert at - begin == 100 * DAY * SECOND
+        assert (sent.url, sent.body, sent.audience) == ("https://a.example/", b"hello", "https://a.example")
+        assert sent.headers["x"] == "1"
+        assert [task.url for _, task in world.sent].count("https://a.example/") == 1
+
+    run(main())
+
+
+def test_a_request_far_ahead_can_be_deleted_on_its_way(world: World, run: Go) -> None:
+    async def main() -> None:
+        await world.queue.add(Task(name="far", delay=timedelta(days=100)), url="https://a.example/")
+        working = asyncio.ensure_future(world.work())
+        await asyncio.sleep(40 * DAY)
+        assert await world.queue.delete("far")
+        assert not await world.queue.delete("never")
+        await working
+        assert all(task.url != "https://a.example/" for _, task in world.sent)
+
+    run(main())
+
+
+def test_a_large_request_is_sent_by_run_task_and_again_until_it_is_answered(world: World, run: Go) -> None:
+    async def main() -> None:
+        world.statuses = [503, 200]
+        body = b"x" * 8_000_000
+        await world.queue.add(Task(payload=body, content_type="image/png"), url="https://a.example/")
+        assert all(len(task.body) < 1_000 for task in world.dispatcher.tasks.values())
+        await world.work()
+        assert [(task.url, len(task.body)) for task in world.requests] == [("https://a.example/", 8_000_000)] * 2
+        assert world.requests[0].headers["content-type"] == "image/png"
 
     run(main())
 

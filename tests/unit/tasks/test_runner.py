@@ -368,8 +368,8 @@ def test_arguments_past_the_limit_are_refused(world: World, run: Go) -> None:
     async def echo(text: str) -> None: ...
 
     async def main() -> None:
-        with pytest.raises(InvalidInput, match="8000000"):
-            await echo.call("x" * 8_000_000)
+        with pytest.raises(InvalidInput, match="11200000"):
+            await echo.call("x" * 11_200_000)
         assert not world.line.waiting
 
     run(main())
