@@ -2,7 +2,7 @@
 
 The row is written only if it is as the lease left it. If it is not, it is read: the same token on it means that only
 its version moved on (an extension whose reply was lost), and the write is tried again; else the task is no longer this
-lease's. A reply that was lost is found by the token that a settled row keeps.
+lease's. A reply that was lost is found by the token that a settled row keeps; so settling twice alike is no error.
 """
 
 from collections.abc import Callable, Sequence
@@ -72,4 +72,4 @@ def _verdict(held: Row, wanted: Row, found: Row | None) -> Settled | None:
         return "lost"
     if found.token == held.token:
         return "done" if wanted.token and found.eta == wanted.eta else None
-    return "done" if not wanted.token and found.settled_by == held.token else "lost"
+    return "done" if not wanted.token and found.settled_by == held.token and found.state == wanted.state else "lost"
