@@ -3,21 +3,31 @@
 from tally.clock import Clock
 from tally.ports import Publisher, Puller, Store
 from tally.testing.clock import VirtualClock
+from tally.testing.faults import FaultyPublisher, FaultyPuller, FaultyStore, Network, Plan, SeededManners
 from tally.testing.pubsub import FakePubSub
 from tally.testing.store import FakeStore
 
 
 class FakeBackend:
-    """Has the topics and subscriptions of the settings' defaults. Its ports may be wrapped before use."""
+    """Has the topics and subscriptions of the settings' defaults. `disturb` it before services are made of it."""
 
     def __init__(self, *, clock: Clock | None = None) -> None:
         clock = clock or VirtualClock()
         self.pubsub = FakePubSub(clock=clock)
         self.store: Store = FakeStore(clock=clock)
         self.publisher: Publisher = self.pubsub
+        self._network: Network | None = None
+
+    def disturb(self, plan: Plan) -> None:
+        """Put a network between the services and the fakes that fails by the plan, and let Pub/Sub misbehave by it."""
+        self._network = Network(plan, waiting=("pull",))
+        self.store = FaultyStore(self.store, self._network)
+        self.publisher = FaultyPublisher(self.pubsub, self._network)
+        self.pubsub.take_manners(SeededManners(plan))
 
     def puller(self, subscription: str) -> Puller:
-        return self.pubsub.puller(subscription)
+        puller = self.pubsub.puller(subscription)
+        return puller if self._network is None else FaultyPuller(puller, self._network)
 
     async def prepare(self) -> None:
         for name in ("votes", "votes-dead"):

@@ -1,10 +1,14 @@
 """The pytest plugin of Tally's users: `pip install` makes its fixtures available.
 
-def test_counts(tally_loop, tally_backend):
-    tally_loop.run(my_votes(tally_backend))     # minutes of virtual time, no waiting
+    def test_counts(tally_loop, tally_backend, tally_faults):
+        tally_faults({"commit:reply-lost": 0.1, "message:copied": 0.2}, seed=1)
+        tally_loop.run(my_votes(tally_backend))     # minutes of virtual time, no waiting
+
+faults.py lists the faults that can be asked for.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from random import Random
 
 import pytest
 
@@ -13,6 +17,7 @@ from tally.tasks.deferred import registry
 from tally.testing.backend import FakeBackend
 from tally.testing.clock import VirtualClock
 from tally.testing.eager import eager
+from tally.testing.faults import Plan
 from tally.testing.loop import VirtualLoop
 
 
@@ -33,6 +38,18 @@ def tally_clock() -> VirtualClock:
 def tally_backend(tally_clock: VirtualClock) -> FakeBackend:
     """Give a backend in memory; `await tally_backend.prepare()` makes its topics and subscriptions."""
     return FakeBackend(clock=tally_clock)
+
+
+@pytest.fixture
+def tally_faults(tally_backend: FakeBackend) -> Callable[..., Plan]:
+    """Make the backend fail by a seeded plan: `plan = tally_faults({"commit:reply-lost": 0.1}, seed=1)`."""
+
+    def disturb(rates: Mapping[str, float], *, seed: int = 0) -> Plan:
+        plan = Plan(Random(seed), rates)
+        tally_backend.disturb(plan)
+        return plan
+
+    return disturb
 
 
 @pytest.fixture

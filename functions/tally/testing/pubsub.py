@@ -84,7 +84,7 @@ class FakeSubscription:
         answer_messages: int = PULL_MESSAGES,
         answer_bytes: int = PULL_BYTES,
     ) -> None:
-        self._manners = manners
+        self.manners = manners
         self._deadline = deadline
         self._patience = patience
         self._answer_messages = answer_messages
@@ -115,7 +115,7 @@ class FakeSubscription:
         self._expire(asyncio.get_running_loop().time())
         for ack_id in ack_ids:
             message = self._leases[ack_id][0] if ack_id in self._leases else self._expired.get(ack_id)
-            if message is None or self._manners.keeps_acknowledged(late=ack_id not in self._leases):
+            if message is None or self.manners.keeps_acknowledged(late=ack_id not in self._leases):
                 continue
             if ack_id in self._leases:
                 del self._leases[ack_id]
@@ -139,8 +139,8 @@ class FakeSubscription:
     def accept(self, message: _Message) -> None:
         """Take a message from the topic; it is visible after the delay that the service takes."""
         self.unsettled += 1
-        delay = self._manners.visible_after()
-        copies = self._manners.copies()
+        delay = self.manners.visible_after()
+        copies = self.manners.copies()
         for _ in range(copies):
             if delay:
                 asyncio.get_running_loop().call_later(delay, self._show, message, context=no_process())
@@ -182,7 +182,7 @@ class FakeSubscription:
         answer: list[Received] = []
         size = 0
         while self._waiting and len(answer) < most:
-            place = self._manners.place(len(self._waiting))
+            place = self.manners.place(len(self._waiting))
             message = self._waiting[place]
             size += len(message.data)
             if answer and size > self._answer_bytes:
@@ -232,6 +232,12 @@ class FakePubSub:
         self._topics: dict[str, list[FakeSubscription]] = {}
         self._subscriptions: dict[str, FakeSubscription] = {}
         self._message_ids = count(1)
+
+    def take_manners(self, manners: Manners) -> None:
+        """Behave by these manners from now on, in all subscriptions."""
+        self._manners = manners
+        for subscription in self._subscriptions.values():
+            subscription.manners = manners
 
     def create_topic(self, topic: str) -> None:
         self._topics.setdefault(topic, [])
