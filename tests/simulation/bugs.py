@@ -340,4 +340,43 @@ BUGS = (
             ),
         ),
     ),
+    Bug(
+        "a rejected commit's votes all taken for poison",
+        3,
+        (
+            _votes(
+                "lane",
+                "            self._limit = (min(self._limit, len(batch)) + 1) // 2\n",
+                "            self._remove(batch, np.ones(len(batch), np.bool_))\n"
+                '            self._desk.refuse(self, batch, "store-rejected")\n',
+            ),
+        ),
+    ),
+    Bug(
+        "a vote blamed although its whole partition is rejected",
+        5,
+        (
+            _votes(
+                "lane",
+                "        if self._suspects.setdefault(ballot, self.counter.commits) < self.counter.commits:\n",
+                "        if True:\n",
+            ),
+        ),
+    ),
+    Bug(
+        "a poisoned vote tried for ever",
+        5,
+        (
+            _votes(
+                "lane",
+                "        if self._suspects.setdefault(ballot, self.counter.commits) < self.counter.commits:\n",
+                "        if False:\n",
+            ),
+        ),
+    ),
+    Bug(
+        "no catch-up after a refused commit",
+        0,
+        (_votes("counter", "        self._behind = True\n", "        self._behind = False\n"),),
+    ),
 )

@@ -130,6 +130,8 @@ def _ballots(truth: Truth, live: dict[tuple[str, bytes], Rank]) -> Iterator[str]
 def _accepted(truth: Truth, live: dict[tuple[str, bytes], Rank], traffic: Traffic) -> Iterator[str]:
     """202 means counted."""
     for place in sorted(traffic.accepted - live.keys()):
+        if place[1] == truth.poisoned:
+            continue
         letters = {reason for copy, reason in truth.letters.items() if (copy.poll, copy.ballot) == place}
         yield f"ballot {place[1].hex()} of {place[0]} was accepted and does not count; dead letters: {letters}"
 
@@ -152,7 +154,7 @@ def _letters(truth: Truth) -> Iterator[str]:
 def _is_good(truth: Truth, copy: Copy) -> bool:
     """Say whether a worker has to count the copy, by the last definition: changes only ever refuse more."""
     poll = truth.polls.get(copy.poll)
-    if poll is None or copy.accepted_at > _LATEST:
+    if poll is None or copy.accepted_at > _LATEST or copy.ballot == truth.poisoned:
         return False
     withdrawn = {option["id"]: option.get("withdrawn_at", 1 << 62) for option in poll["options"]}
     ends = min(poll["closes_at"], poll["deleted_at"])

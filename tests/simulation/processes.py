@@ -8,10 +8,9 @@ from typing import Any, TypeVar
 
 from tally.clock import SECOND, Stamps
 from tally.errors import Rejected, Unavailable
-from tally.ports import Received, Upsert, Write
+from tally.ports import Received, Upsert
 from tally.testing.faults import FaultyPuller
 from tally.testing.process import Process, no_process
-from tally.testing.store import key_of
 from tally.votes.definitions import Definitions
 from tally.votes.intake import Intake
 from tally.votes.keyring import KeyRing
@@ -297,17 +296,14 @@ class Chaos:
 
     async def _poison(self) -> None:
         """Refuse every commit of one partition for a while; with INVALID_ARGUMENT once: it may well blame the votes."""
-        shard = ("Shard", f"main:{self._dice.randrange(4)}")
+        shard = (("Shard", f"main:{self._dice.randrange(4)}"),)
+        if shard in self._world.poisoned_shards:
+            return
         error = self._poisons.pop() if len(self._poisons) > 1 else self._poisons[0]
-
-        def poison(writes: Sequence[Write]) -> Unavailable | Rejected | None:
-            return error if any(key_of(write)[0] == shard for write in writes) else None
-
-        self._world.note(f"poison {shard[1]}: {error.status}", "partition:poisoned")
-        self._world.faulty_store.poison = poison
+        self._world.note(f"poison {shard}: {error.status}", "partition:poisoned")
+        self._world.poisoned_shards[shard] = error
         await asyncio.sleep(self._dice.uniform(1, 15))
-        if self._world.faulty_store.poison is poison:
-            self._world.faulty_store.poison = None
+        del self._world.poisoned_shards[shard]
 
     async def _upgrade(self) -> None:
         """Let a worker of a later version have a ledger, then roll it back: ours must leave it alone meanwhile."""

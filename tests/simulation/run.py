@@ -80,7 +80,7 @@ async def _run(world: World, functions: list[Function], workers: list[Worker], t
         world.truth.say("clients still wait for an answer")
     else:
         voting.result()
-    await _quiesce(world)
+    await _quiesce(world, traffic)
     supervisor.cancel()
     world.verdict = oracles.judge(world.truth, world.store, traffic) + await oracles.audit(world.store, world.clock)
     if world.truth.polls[SIDE]["deleted_at"] < FOREVER and world.random("purge").random() < 0.3:
@@ -90,11 +90,13 @@ async def _run(world: World, functions: list[Function], workers: list[Worker], t
             await worker.terminate()
 
 
-async def _quiesce(world: World) -> None:
+async def _quiesce(world: World, traffic: Traffic) -> None:
     """Wait until nothing is left in the subscription but what waits for later versions."""
-    for _ in range(int(QUIET_SECONDS)):
+    for second in range(int(QUIET_SECONDS)):
         if world.votes.unsettled <= len(world.truth.newer) and not world.network.late:
             return
+        if world.truth.poisoned and second % 10 == 9:
+            await traffic.neighbour_of_poison(second)
         await asyncio.sleep(1)
     world.truth.say(f"livelock: {world.votes.unsettled} messages are not settled")
 
@@ -118,6 +120,6 @@ async def _purge(world: World, workers: list[Worker], traffic: Traffic) -> None:
         world.loop.thaw(zombie.process)
     others[0].start()
     await traffic.replay_to_deleted()
-    await _quiesce(world)
+    await _quiesce(world, traffic)
     if any(str(key[0][1]).startswith(f"{SIDE}:") for key in world.store.entities):
         world.truth.say("a purged ledger came back")

@@ -4,6 +4,7 @@ import asyncio
 import json
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from itertools import count
 from random import Random
 from typing import NamedTuple, TypeVar
 
@@ -55,6 +56,8 @@ class Traffic:
         dice = self._dice
         await self._administer(lambda: self._polls.create(_new(MAIN, "one-ballot", dice.choice(REVOTES))))
         await self._administer(lambda: self._polls.create(_new(SIDE, "open", dice.choice(REVOTES))))
+        if dice.random() < 0.3:
+            self._world.truth.poisoned = ballot_id(MAIN, "voter-0")
         jobs = [self._single(f"voter-{number}") for number in range(SINGLES)]
         jobs += [self._list(f"list-{number}") for number in range(LISTS)]
         jobs += [self._open(f"idempotency-key-{number}") for number in range(SIDE_VOTES)]
@@ -204,6 +207,20 @@ class Traffic:
             self._world.note(f"recounted {len(counted.records)} ballots", "ledger:recounted")
             for difference in counted.differences:
                 self._world.truth.say(f"recount while votes come in: {difference}")
+
+    async def neighbour_of_poison(self, number: int) -> None:
+        """Vote in the poisoned vote's partition: only beside one that counts does it show that it is to blame."""
+        poisoned = self._world.truth.poisoned
+        assert poisoned is not None
+        partition = int.from_bytes(poisoned, "big") % PARTITIONS
+        names = (f"neighbour-{number}-{attempt}" for attempt in count())
+        ballot = next(
+            ballot
+            for ballot in (ballot_id(MAIN, name) for name in names)
+            if int.from_bytes(ballot, "big") % PARTITIONS == partition
+        )
+        self.submitted.add(Submitted(MAIN, ballot, "red"))
+        await self._publish(_message(["red"], ballot, [0], [EPOCH + SECOND]))
 
     async def replay_to_deleted(self) -> None:
         """Publish votes of the deleted poll again as a replay does: cast in time, some counted once, some never."""

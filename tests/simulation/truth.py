@@ -72,6 +72,7 @@ class Truth:
         self.polls: dict[str, dict[str, Any]] = {}
         self.published: dict[str, tuple[Copy, ...]] = {}
         self.newer: set[str] = set()
+        self.poisoned: bytes | None = None
         self.newer_shards: set[Key] = set()
         self.letters: dict[Copy, str] = {}
         self.lettered_messages: set[str] = set()

@@ -1,17 +1,19 @@
 """One run's world: virtual time, the watched store and Pub/Sub behind a faulty network, polls, and an event log."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
 
 from tally.clock import SECOND
+from tally.errors import BackendError, Rejected
+from tally.ports import Entity, Insert, Key, Write
 from tally.testing import process
 from tally.testing.clock import VirtualClock
 from tally.testing.faults import FaultyPublisher, FaultyStore, Network, Plan, SeededManners
 from tally.testing.loop import VirtualLoop
-from tally.testing.store import Flavour
-from tests.simulation.truth import Truth, WatchedPubSub, WatchedStore
+from tally.testing.store import Flavour, key_of
+from tests.simulation.truth import Truth, WatchedPubSub, WatchedStore, records
 
 CLOCK_SKEW = 19.5  # seconds, either way: just within the bound that the guarantee states
 
@@ -67,6 +69,7 @@ EVENTS = (
     "outage:slow",
     "outage:workers",
     "partition:poisoned",
+    "vote:poisoned",
     "client:gone",
     "poll:closed-early",
     "poll:deleted",
@@ -106,11 +109,28 @@ class World:
         self.votes.on_settled = self.truth.saw_settled
         self.network = Network(self.plan, waiting=("pull",))
         self.faulty_store = FaultyStore(self.store, self.network)
+        self.faulty_store.poison = self._poison
+        self.poisoned_shards: dict[Key, BackendError] = {}
         self.publisher = FaultyPublisher(self.pubsub, self.network)
 
     def random(self, what: str) -> Random:
         """Return a stream of the seed's own for one concern: changes elsewhere do not shift it."""
         return Random(f"{self.seed}/{what}")
+
+    def _poison(self, writes: Sequence[Write]) -> BackendError | None:
+        """Refuse a commit to a poisoned partition, and for ever one that holds the poisoned vote."""
+        for write in writes:
+            key = key_of(write)
+            if error := self.poisoned_shards.get(key[:1]):
+                return error
+            if isinstance(write, Insert) and key[-1][0] == "Segment" and self._has_poison(write.entity):
+                self.plan.fired["vote:poisoned"] += 1
+                return Rejected("this vote is poison", status="INVALID_ARGUMENT")
+        return None
+
+    def _has_poison(self, segment: Entity) -> bool:
+        poisoned = self.truth.poisoned
+        return poisoned is not None and any(record.ballot == poisoned for record in records(segment))
 
     def skewed_clock(self, dice: Random) -> VirtualClock:
         return VirtualClock(skew=round(dice.uniform(-CLOCK_SKEW, CLOCK_SKEW) * SECOND))
