@@ -69,7 +69,7 @@ BUGS = (
     ),
     Bug(
         "version moved before the set is read",
-        7,
+        11,
         (
             _votes(
                 "counter",
@@ -217,12 +217,12 @@ BUGS = (
     ),
     Bug(
         "the ack deadline is not extended",
-        21,
+        22,
         (_votes("inbox", "if held.expires - now < _HALF_DEADLINE]\n", "if held.expires < 0]\n"),),
     ),
     Bug(
         "late votes judged by the worker's clock",
-        4,
+        5,
         (
             _votes(
                 "verdict",
@@ -255,7 +255,7 @@ BUGS = (
     ),
     Bug(
         "votes refused by an old definition",
-        0,
+        1,
         (_votes("admission", "        if known.sent < pulled_at:\n", "        if False:\n"),),
     ),
     Bug(
@@ -310,12 +310,12 @@ BUGS = (
     ),
     Bug(
         "a message of a later version taken for garbage",
-        2,
+        10,
         (_votes("batch", "        if version > VERSION:\n", "        if False:\n"),),
     ),
     Bug(
         "shutdown acknowledges what it should give back",
-        3,
+        13,
         (
             _votes(
                 "inbox",
@@ -326,7 +326,7 @@ BUGS = (
     ),
     Bug(
         "a later format taken for known",
-        0,
+        1,
         (_votes("ledger", "    if isinstance(written, int) and written > FORMAT:\n", "    if False:\n"),),
     ),
     Bug(
