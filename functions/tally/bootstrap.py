@@ -194,7 +194,9 @@ async def task_queues(environ: Mapping[str, str] | None = None) -> AsyncIterator
     settings = config.load(os.environ if environ is None else environ)
     backend = await open_backend(settings)
     try:
-        yield await open_tasks(settings, backend, World())
+        system = await open_tasks(settings, backend, World())
+        yield system
+        await system.close()
     finally:
         await backend.close()
 
@@ -229,7 +231,8 @@ def push_loop(settings: Settings, backend: Backend, world: World, system: TaskSy
 async def run_task_site(settings: Settings, backend: Backend, world: World) -> Site:
     """Compose function `run_task`: what Cloud Tasks pushes is run."""
     system = await open_tasks(settings, backend, world)
-    return Site(app=App([*tasks.routes(system.receiver()), *health.routes(None)]), closers=(backend.close,))
+    routes = [*tasks.routes(system.receiver()), *health.routes(None)]
+    return Site(app=App(routes), closers=(system.close, backend.close))
 
 
 def start(environ: Mapping[str, str]) -> None:

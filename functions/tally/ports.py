@@ -236,6 +236,8 @@ class Dispatcher(Protocol):
 
     async def stats(self, queue: str) -> DispatchStats: ...
 
+    async def close(self) -> None: ...
+
 
 class CallerVerifier(Protocol):
     """Tells who calls, by the OIDC token that came along."""

@@ -53,6 +53,7 @@ async def _serve(host: str, port: int) -> None:
         stop.set()
         if pushing is not None:
             await pushing
+        await system.close()
         await site.close()
 
 

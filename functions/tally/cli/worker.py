@@ -60,7 +60,9 @@ async def _run_tasks(
         system = await bootstrap.open_tasks(settings, backend, bootstrap.World())
         executor = system.executor(weights, bounds=bounds, strict=strict)
         async with _state_on_port(App(health.routes(None)), host, port), _beside(system.sweeper(weights).run()):
-            return await executor.run(stop, until_empty=until_empty)
+            ended = await executor.run(stop, until_empty=until_empty)
+        await system.close()
+        return ended
     finally:
         await backend.close()
 

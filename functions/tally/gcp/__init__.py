@@ -6,7 +6,7 @@ from tally.gcp.backend import GoogleBackend
 from tally.gcp.caller import OidcVerifier, identity_token
 from tally.gcp.clients import Clients
 from tally.gcp.cloud_tasks import CloudTasksDispatcher
-from tally.ports import Backend, CallerVerifier, Dispatcher
+from tally.ports import Backend, CallerVerifier
 
 __all__ = ["identity_token", "open", "open_push"]
 
@@ -26,7 +26,7 @@ async def open(settings: Settings) -> Backend:  # noqa: A001 - every backend is 
     return GoogleBackend(settings, Clients(settings))
 
 
-async def open_push(settings: Settings) -> tuple[Dispatcher, CallerVerifier, str]:
+async def open_push(settings: Settings) -> tuple[CloudTasksDispatcher, CallerVerifier, str]:
     """Open Cloud Tasks, what verifies its calls, and name their account; on the emulator make the push queues.
 
     Raises ConfigError where an emulator's settings would reach the real service, or no account is set in the cloud.

@@ -80,6 +80,9 @@ class CloudTasksDispatcher:
             truncated=bool(page.next_page_token),
         )
 
+    async def close(self) -> None:
+        await self._clients.close()
+
     def _queue(self, queue: str) -> str:
         return f"{self._parent}/queues/{queue}"
 

@@ -93,6 +93,9 @@ class StoreDispatcher:
             paused=any(entity.properties["paused"] for entity in found.values()),
         )
 
+    async def close(self) -> None:
+        """Do nothing: the store is another's."""
+
     async def _set_paused(self, queue: str, *, paused: bool) -> None:
         await self._store.commit([Upsert(Entity(key=_queue_key(queue), properties={"paused": paused}))])
 

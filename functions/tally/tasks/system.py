@@ -117,6 +117,11 @@ class TaskSystem:
             callers=self._callers,
         )
 
+    async def close(self) -> None:
+        """Close the client of the push queues."""
+        if self._dispatcher is not None:
+            await self._dispatcher.close()
+
     def _runner(self, pool: WorkerPool) -> Runner:
         return Runner(
             self._registry,

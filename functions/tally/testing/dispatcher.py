@@ -57,6 +57,9 @@ class FakeDispatcher:
         etas = [task.at or 0 for (name, _), task in self.tasks.items() if name == queue]
         return DispatchStats(tasks=len(etas), oldest_eta=min(etas, default=None), paused=queue in self.paused)
 
+    async def close(self) -> None:
+        """Do nothing."""
+
     def take(self, queue: str, task_id: str) -> HttpTask | None:
         """Remove a task, as after its success; its name stays taken."""
         task = self.tasks.pop((queue, task_id), None)
