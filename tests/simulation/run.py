@@ -8,7 +8,8 @@ from time import perf_counter
 from tally.ports import Delete
 from tally.votes.poll import FOREVER
 from tests.simulation import oracles
-from tests.simulation.processes import Chaos, Function, Worker, describe
+from tests.simulation.chaos import Chaos
+from tests.simulation.processes import Function, Worker, describe
 from tests.simulation.traffic import SIDE, Traffic
 from tests.simulation.world import World
 

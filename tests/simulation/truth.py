@@ -4,7 +4,7 @@ import json
 import struct
 from base64 import b64decode
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias
 
@@ -65,9 +65,10 @@ def records(segment: Entity) -> list[Record]:
 
 
 class Truth:
-    """`wrong` collects what must never happen, as sentences."""
+    """`wrong` collects what must never happen, as sentences; `tell`, if given, is told all that happens."""
 
-    def __init__(self) -> None:
+    def __init__(self, tell: Callable[[str], None] | None) -> None:
+        self._tell = tell
         self.wrong: list[str] = []
         self.polls: dict[str, dict[str, Any]] = {}
         self.published: dict[str, tuple[Copy, ...]] = {}
@@ -82,6 +83,8 @@ class Truth:
 
     def say(self, sentence: str) -> None:
         self.wrong.append(sentence)
+        if self._tell:
+            self._tell(f"WRONG: {sentence}")
 
     def rank(self, copy: Copy) -> Rank:
         options = [option["id"] for option in self.polls[copy.poll]["options"]]
@@ -115,12 +118,16 @@ class Truth:
         poll = str(segment.key[0][1]).rpartition(":")[0]
         if poll not in self.polls:
             return  # a probe's
+        if self._tell:
+            self._tell(f"{segment.key[0][1]} has segment {segment.key[-1][1]} of {len(records(segment))} records")
         for ballot, rank in records(segment):
             held = self.committed.get((poll, ballot), rank)
             self.committed[poll, ballot] = self.better(poll, held, rank)
 
     def saw_publish(self, topic: str, ids: Sequence[str], messages: Sequence[Outgoing]) -> None:
         for message_id, message in zip(ids, messages, strict=True):
+            if self._tell:
+                self._tell(f"{topic} has message {message_id} of {len(copies(message.data))} votes")
             if topic == "votes":
                 self.published[message_id] = votes = copies(message.data)
                 if message.attributes.get("v") == "2":
@@ -134,6 +141,8 @@ class Truth:
     def saw_settled(self, message_id: str) -> None:
         """Nothing is acknowledged before it is committed, or a dead letter."""
         votes = self.published[message_id]
+        if self._tell:
+            self._tell(f"message {message_id} is settled")
         if message_id in self.newer:
             self.say(f"message {message_id} of a later version is acknowledged")
         lost = [copy for copy in votes if not self.is_counted(copy) and copy not in self.letters]

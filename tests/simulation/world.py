@@ -56,7 +56,7 @@ RATES = {
     "ack:forgotten": 0.04,
     "ack:late-taken": 0.5,
 }
-# What the run does by itself (processes.py, traffic.py), counted in the same table.
+# What the run does by itself (chaos.py, traffic.py), counted in the same table.
 EVENTS = (
     "process:killed",
     "process:killed-between-awaits",
@@ -92,13 +92,15 @@ class World:
         self.seed = seed
         self.log: list[str] | None = [] if log else None
         dice = self.random("world")
-        self.truth = Truth()
+        self.truth = Truth(self.note if log else None)
         self.verdict: list[str] = []
         self.loop = VirtualLoop(random=self.random("order"))
         self.clock = VirtualClock()
         intensity = dice.choice((0.3, 1.0, 1.5))
         rates = {fault: rate * intensity for fault, rate in RATES.items()}
         self.plan = Plan(self.random("faults"), rates, latency=dice.choice((0.002, 0.02, 0.1)), deadline=8)
+        if log:
+            self.plan.on_fired = self.note
         flavours: tuple[Flavour, ...] = ("datastore", "firestore")
         self.store = WatchedStore(self.truth, clock=self.clock, flavour=dice.choice(flavours))
         self.pubsub = WatchedPubSub(self.truth, clock=self.clock, manners=SeededManners(self.plan))

@@ -3,7 +3,8 @@
     plan = Plan(Random(seed), {"commit:reply-lost": 0.05, "get:deferred": 0.1, "message:copied": 0.1})
     store = FaultyStore(FakeStore(), Network(plan))
 
-`plan.fired` counts what happened. A call travels outside its caller's process and is applied even when the caller dies.
+`plan.fired` counts what happened, `plan.on_fired` is told at once. A call travels outside its caller's process and is
+applied even when the caller dies.
 """
 
 import asyncio
@@ -77,6 +78,7 @@ class Plan:
             raise ValueError(f"unknown faults: {sorted(unknown)}")
         self.random = random
         self.fired: Counter[str] = Counter()
+        self.on_fired: Callable[[str], None] | None = None
         self.quiet = False
         self._rates = rates
         self.latency = latency
@@ -90,8 +92,13 @@ class Plan:
         """Say whether a fault happens on this occasion, and count it."""
         if self.quiet or self.random.random() >= self._rates.get(fault, 0.0):
             return False
-        self.fired[fault] += 1
+        self._fire(fault)
         return True
+
+    def _fire(self, fault: str) -> None:
+        self.fired[fault] += 1
+        if self.on_fired:
+            self.on_fired(fault)
 
     def lateness(self) -> float:
         return self.random.random() * self._longest
@@ -116,7 +123,7 @@ class Plan:
         for name, rate in self._fates[call]:
             dice -= rate
             if dice < 0:
-                self.fired[f"{call}:{name}"] += 1
+                self._fire(f"{call}:{name}")
                 return self._fate(name, call, there, back)
         return Fate(there, back)
 
