@@ -13,6 +13,7 @@ from tally.tasks.entry import DAY, Outcome
 
 REDIRECTS = 10
 CHUNK = 65_536
+KEEPALIVE_SECONDS = 1  # less than any server's, so that none closes a connection just as it is used again
 CODE = re.compile(r"HTTP status code (\d{3})")
 # google.rpc.Code of an HTTP status (google/rpc/code.proto)
 RPC = {
@@ -46,7 +47,7 @@ class Target:
         """Perform a request; the caller cancels it when it takes too long. What the target does raises nothing."""
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0),
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_SECONDS),
                 timeout=aiohttp.ClientTimeout(total=None),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
