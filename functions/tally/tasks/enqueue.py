@@ -135,10 +135,11 @@ async def _commit(rows: Rows, batch: _Batch, enqueue: str) -> None:
 
 
 async def _sort_out(rows: Rows, batch: _Batch, enqueue: str) -> bool:
-    """Read what stands in the way of a refused commit; say whether anything did."""
+    """Read what stands in the way of a refused commit; say whether anything new does."""
     found = await rows.find(batch.left)
     now = rows.clock.now()
-    batch.tombstones.clear()
+    left, known = len(batch.left), batch.tombstones
+    batch.tombstones = {}
     for key, row in found.items():
         if row.added_by == enqueue:
             batch.settle(key, "added")
@@ -148,4 +149,4 @@ async def _sort_out(rows: Rows, batch: _Batch, enqueue: str) -> bool:
             batch.settle(key, "tombstoned")
         else:
             batch.tombstones[key] = row
-    return bool(found)
+    return len(batch.left) < left or batch.tombstones != known

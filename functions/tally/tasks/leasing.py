@@ -174,7 +174,7 @@ class Leasing:
                 harvest.taken.append((old, replace(new, version=version)))
             else:
                 harvest.buried += 1
-                event("task-dead", queue=new.queue, task=new.name, reason=new.error)
+                event("task-dead", queue=new.queue, task=new.name, attempts=new.attempts)
 
     def _next_state(self, row: Row, harvest: _Harvest) -> Row:
         now = harvest.now

@@ -163,7 +163,7 @@ class PullQueue:
         now = self._rows.clock.now()
         ((status, _),) = await settle(self._rows, [lease], lambda row: dead(row, now=now, error=error, by=row.token))
         _held(lease, status)
-        event("task-dead", queue=self.name, task=lease.name)
+        event("task-dead", queue=self.name, task=lease.name, attempts=lease.attempt)
 
     async def delete(self, name: str) -> bool:
         """Delete a task by its name, dead letters too, whoever holds it; say whether there was one.

@@ -54,6 +54,7 @@ async def _settle_part(rows: Rows, part: Sequence[Row], new: Callable[[Row], Row
                         del left[key]
             if not left:
                 return results
+            await rows.pause(attempt)
         except Unavailable:
             await rows.pause(attempt)
     return {**results, **{key: ("unknown", held) for key, (held, _) in left.items()}}

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from tally import limits
-from tally.clock import SECOND
+from tally.clock import SECOND, to_datetime
 from tally.errors import BackendError, Conflict, InvalidInput, LeaseExpired, Refused, TooLarge, Unavailable
 from tally.ports import Entity, Insert
 from tally.retry import RetryPolicy
@@ -133,6 +133,55 @@ def test_one_shard_leases_in_the_order_of_eta_and_name() -> None:
         assert [lease.name for lease in await queue.lease(10)] == ["c", "soon", "late"]
 
     run(body)
+
+
+@pytest.mark.parametrize("days", [29, 31, 400])
+def test_a_task_may_lie_as_far_ahead_as_one_likes(days: int) -> None:
+    async def body(world: World) -> None:
+        queue = world.queue()
+        await queue.add(Task(name="a", eta=to_datetime(world.clock.now() + days * 86_400 * SECOND)))
+        await asyncio.sleep(days * 86_400 - 1)
+        assert await queue.lease() == []
+        await asyncio.sleep(1)
+        assert len(await queue.lease()) == 1
+
+    run(body)
+
+
+def test_a_commit_that_contention_aborts_is_tried_again() -> None:
+    async def body(world: World) -> None:
+        queue = world.queue()
+        await queue.add(Task(name="a"))
+        (lease,) = await queue.lease()
+        world.store.before = [ABORTED] * 5
+        await queue.complete(lease)
+        assert (await queue.stats()).tasks == 0
+        world.store.before = [ABORTED] * 5
+        assert (await queue.add(Task(name="b"))).status == "added"
+        await asyncio.sleep(86_401)  # the tombstone of a is to be taken over
+        world.store.before = [ABORTED] * 100
+        assert (await queue.add_many([Task(name="a")]))[0].status == "unknown"
+        world.store.before = [ABORTED] * 5
+        assert (await queue.add(Task(name="a"))).status == "added"
+
+    run(body)
+
+
+def test_no_log_line_holds_a_payload_or_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    async def body(world: World) -> None:
+        queue = world.queue(retry=RetryPolicy(max_attempts=1))
+        await queue.add_many([Task.text("secret", name="a"), Task.text("secret", name="b")])
+        for lease in await queue.lease(10, seconds=5):
+            if lease.name == "a":
+                await queue.release(lease, error="secret")
+        await asyncio.sleep(6)
+        await queue.lease()
+
+    with caplog.at_level("INFO", "tally"):
+        run(body)
+    lines = [record for record in caplog.records if record.getMessage() == "task-dead"]
+    assert len(lines) == 2
+    assert "secret" not in "".join(str(record.__dict__) for record in lines)
 
 
 def test_leasing_by_tag_takes_that_tag_only() -> None:
