@@ -6,8 +6,9 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 import uvicorn
@@ -16,6 +17,7 @@ from tally import bootstrap, config, logs
 from tally.cli.console import import_from_here, run
 from tally.cli.serve import listen
 from tally.tasks.pace import Bounds
+from tally.tasks.pool import THREADS
 from tally.votes.worker import Health
 from tally.web import health
 from tally.web.app import App
@@ -43,7 +45,7 @@ def worker(
     """
     logs.setup("DEBUG" if verbose else "INFO")
     if queues:
-        sys.exit(run(_run_tasks(host, port, until_empty, _weights(queues), _bounds(concurrency), strict)))
+        _leave(run(_run_tasks(host, port, until_empty, _weights(queues), _bounds(concurrency), strict)))
     sys.exit(run(_work(host, port, until_empty)))
 
 
@@ -65,6 +67,15 @@ async def _run_tasks(
         return ended
     finally:
         await backend.close()
+
+
+def _leave(code: int) -> NoReturn:
+    """Exit, at once if a task still runs in a thread: it cannot be stopped, and has been given back to its queue."""
+    if any(thread.name.startswith(THREADS) for thread in threading.enumerate()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def _weights(queues: tuple[str, ...]) -> dict[str, int]:

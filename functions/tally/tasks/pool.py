@@ -17,6 +17,7 @@ from typing import Any
 from tally.errors import Busy, Conflict, InvalidInput
 from tally.limits import POOL_JOBS, POOL_WORKERS
 
+THREADS = "tally-pool"  # how the names of the workers' threads begin
 _SAMPLES = 1_000
 _worker: ContextVar["_Worker"] = ContextVar("tally.pool.worker")
 
@@ -317,7 +318,7 @@ class WorkerPool:
         if is_async(function):
             return loop.create_task(_capture_async(function, args, kwargs), context=context)
         if worker.thread is None:
-            worker.thread = ThreadPoolExecutor(1, thread_name_prefix="tally-pool")
+            worker.thread = ThreadPoolExecutor(1, thread_name_prefix=THREADS)
         return loop.run_in_executor(worker.thread, lambda: context.run(_capture, function, args, kwargs))
 
 

@@ -1,5 +1,7 @@
 """Task functions of an imaginary shop, which the processes of the tests beside it import."""
 
+import time
+
 from tally.retry import RetryPolicy
 from tally.tasks.context import current
 from tally.tasks.deferred import task
@@ -27,3 +29,8 @@ async def broken() -> None:
 @task("shop.size", retry=QUICK)
 async def size(text: str) -> str:
     return text[::-1]
+
+
+@task("shop.stuck", queue="stuck")
+def stuck() -> None:
+    time.sleep(600)

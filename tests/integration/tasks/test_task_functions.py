@@ -1,5 +1,6 @@
 """Calls of task functions through real processes: pulled by `tally worker`, pushed to the function `run_task`."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -141,3 +142,24 @@ async def test_a_push_from_anybody_but_cloud_tasks_is_refused(place: Place, runn
         answer.read()
         assert answer.status == 403
     connection.close()
+
+
+async def test_a_stopped_worker_gives_back_what_runs_in_a_thread_and_exits_in_time(place: Place) -> None:
+    environ = dict(place.environ)
+    command = [str(BIN / "tally"), "worker", "--queue", "stuck", "--host", "127.0.0.1", "--port", "0"]
+    async with bootstrap.task_queues(environ):
+        handle = await shop.stuck.call()
+        worker = subprocess.Popen(command, env=environ, stderr=subprocess.DEVNULL)  # noqa: ASYNC220 (it takes no time)
+        try:
+            for _ in range(400):
+                if (await handle.status()).state is State.RUNNING:
+                    break
+                await asyncio.sleep(0.1)
+            worker.terminate()
+            assert await asyncio.to_thread(worker.wait, 10) == 0
+        finally:
+            worker.kill()
+        status = await handle.status()
+        assert status.state is State.WAITING
+        assert status.attempts[0].outcome == "interrupted"
+    registry.connect(None)
