@@ -77,13 +77,19 @@ class Rows:
 
     async def set_paused(self, paused: bool) -> None:
         """Pause the queue or let it go on; other processes notice within a second."""
-        while (record := await self.record(create=True, fresh=True)).paused != paused:
-            wanted = Record(shards=record.shards, paused=paused)
-            update = Update(entity=self._entity(wanted), base_version=record.version, on_conflict=OnConflict.FAIL)
+        for attempt in range(1, TRIES + 1):
+            record = await self.record(create=True, fresh=True)
+            if record.paused == paused:
+                return
+            entity = self._entity(Record(shards=record.shards, paused=paused))
             try:
-                await self.commit([update])
+                await self.commit([Update(entity=entity, base_version=record.version, on_conflict=OnConflict.FAIL)])
             except Refused:
-                await self.pause(1)
+                await self.pause(attempt)
+            else:
+                self._believed_until = -inf
+                return
+        raise self._contended()
 
     async def find(self, wanted: Iterable[Key]) -> dict[Key, Row]:
         """Read rows by key; one that is not in the answer is missing for certain."""
@@ -137,7 +143,7 @@ class Rows:
     async def _read_record(self, *, create: bool) -> Record:
         key = keys.queue(self.queue)
         new = Record(shards=self._wanted or DEFAULT_SHARDS)
-        while True:
+        for attempt in range(1, TRIES + 1):
             found, _ = await read(self._store, [key])
             if entity := found.get(key):
                 stored = entity.properties
@@ -147,7 +153,11 @@ class Rows:
             try:
                 await self.commit([Insert(self._entity(new))])
             except Refused:
-                await self.pause(1)
+                await self.pause(attempt)
+        raise self._contended()
+
+    def _contended(self) -> Unavailable:
+        return Unavailable(f"the record of queue {self.queue} changed {TRIES} times while it was to be written")
 
     def _entity(self, record: Record) -> Entity:
         return Entity(key=keys.queue(self.queue), properties={"shards": record.shards, "paused": record.paused})

@@ -56,7 +56,7 @@ async def _purge_shard(rows: Rows, shard: int, start: int) -> int:
                 await rows.commit(change([(row, done(row, now=start)) for row in old]))
         except (Refused, Unavailable) as error:
             failures += 1
-            if failures == TRIES and isinstance(error, Unavailable):
+            if failures == (TRIES if isinstance(error, Unavailable) else 4 * TRIES):
                 raise
             size = max(1, size // 2)
             await rows.pause(min(failures, TRIES))
