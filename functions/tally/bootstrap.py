@@ -195,8 +195,10 @@ async def task_queues(environ: Mapping[str, str] | None = None) -> AsyncIterator
     backend = await open_backend(settings)
     try:
         system = await open_tasks(settings, backend, World())
-        yield system
-        await system.close()
+        try:
+            yield system
+        finally:
+            await system.close()
     finally:
         await backend.close()
 

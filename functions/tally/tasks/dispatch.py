@@ -39,7 +39,7 @@ from tally.tasks.schedule import Schedule
 
 TASK, QUEUE, LOOP = "PushTask", "PushQueue", "PushLoop"
 TOMBSTONE = 3_600 * SECOND
-GONE = 1 << 62  # the eta of a tombstone: never due
+GONE = 1 << 62  # the eta of a tombstone is this and the instant of its end: never due, and in order for the sweep
 POLL = 0.1  # seconds between looks at the store
 LEASE = 10 * SECOND  # how long the loop of a dead process keeps others out
 PAGE = 200
@@ -230,10 +230,9 @@ class PushLoop:
         if now < self._swept + 60 * SECOND:
             return
         self._swept = now
-        page = await self._store.query(Query(kind=TASK, filters=(Filter("eta", "=", GONE),), limit=PAGE))
-        old = [entity for entity in page.entities if _number(entity, "gone") + TOMBSTONE <= now]
-        for entity in old:
-            await self._store.commit([Delete(key=entity.key)])
+        old = (Filter("eta", ">=", GONE), Filter("eta", "<=", GONE + now - TOMBSTONE))
+        while entities := (await self._store.query(Query(kind=TASK, filters=old, order=("eta",), limit=PAGE))).entities:
+            await self._store.commit([Delete(key=entity.key) for entity in entities])
 
     async def _ask(self, task: HttpTask) -> Outcome:
         try:
@@ -272,7 +271,7 @@ def _entity(queue: str, task: HttpTask, entry: Entry) -> Entity:
 
 
 def _tombstone(queue: str, task_id: str, now: int) -> Entity:
-    properties: dict[str, Value] = {"queue": queue, "eta": GONE, "gone": now}
+    properties: dict[str, Value] = {"queue": queue, "eta": GONE + now, "gone": now}
     return Entity(key=_key(queue, task_id), properties=properties, indexed=frozenset({"eta"}))
 
 
