@@ -37,6 +37,7 @@ def main(backend: str, state: Path) -> None:
         for name, value in here.environ.items():
             if name.endswith("_EMULATOR_HOST"):
                 click.echo(f"          {name}={value}")
+        click.echo(f"          TALLY_RUN_TASK_URL=http://{serve.address}")
         click.echo(f"function  http://{serve.address}")
         click.echo(f"worker    http://{worker.address}/health")
         click.echo(f"logs      {here.logs}\n")

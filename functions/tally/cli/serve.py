@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import socket
+from dataclasses import replace
 from types import FrameType
 
 import click
@@ -36,6 +37,8 @@ async def _serve(host: str, port: int) -> None:
     listener = listen(host, port)
     backend = await bootstrap.open_backend(settings)
     await backend.prepare()
+    if settings.backend == "emulator" and "TALLY_RUN_TASK_URL" not in os.environ:
+        settings = replace(settings, run_task_url=f"http://{host}:{listener.getsockname()[1]}")
     world = bootstrap.World()
     system = await bootstrap.open_tasks(settings, backend, world)
     site = bootstrap.whole_site(settings, backend, world, system)
