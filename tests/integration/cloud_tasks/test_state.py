@@ -137,6 +137,8 @@ async def test_killed_at_any_moment_no_task_is_lost(tmp_path: Path, target: Targ
     target.script = [handle] * 1_000_000
     for _ in range(4):
         process = await launch("--state", state, "--queue", "q")
+        async with client_of(process.address) as client:  # else a task that fails ten times in a row waits for minutes
+            await client.update_queue(queue={"name": QUEUE, "retry_config": {"max_backoff": {"nanos": 500_000_000}}})
         feeding = [asyncio.create_task(feed(process.address)) for _ in range(4)]
         await asyncio.sleep(0.3 + random.random())
         assert await process.end(signal.SIGKILL) == -signal.SIGKILL
