@@ -379,4 +379,16 @@ BUGS = (
         0,
         (_votes("counter", "        self._behind = True\n", "        self._behind = False\n"),),
     ),
+    # Found by the simulation, then mended: planted again, so that it stays found.
+    Bug(
+        "SIGTERM waits for the probe of the version guard",
+        13,
+        (
+            _votes(
+                "worker",
+                "            await asyncio.wait((probing, stopping), return_when=asyncio.FIRST_COMPLETED)\n",
+                "            await asyncio.wait((probing,))\n",
+            ),
+        ),
+    ),
 )
