@@ -1,7 +1,10 @@
 """Runs one seed to quiescence and judges it."""
 
 import asyncio
+import gc
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -41,7 +44,7 @@ def simulate(seed: int, *, log: bool = False) -> Outcome:
     functions = [Function(world, number) for number in range(1, FUNCTIONS + 1)]
     workers = [Worker(world, number) for number in range(1, WORKERS + 1)]
     traffic = Traffic(world, functions)
-    with world.loop as loop, world.logging():
+    with _no_collection(), world.loop as loop, world.logging():
         try:
             loop.run(_run(world, functions, workers, traffic))
         except Exception as error:
@@ -61,6 +64,18 @@ def simulate(seed: int, *, log: bool = False) -> Outcome:
         seconds=perf_counter() - begun,
         log=tuple(world.log or ()),
     )
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep the garbage collector out: it would finalize tasks at moments of its own, and takes a tenth of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 async def _run(world: World, functions: list[Function], workers: list[Worker], traffic: Traffic) -> None:

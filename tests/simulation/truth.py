@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias
 
+import msgspec
+
 from tally import limits
 from tally.clock import Clock
 from tally.ports import Committed, Delete, Entity, Insert, Key, Outgoing, Write
@@ -40,9 +42,9 @@ def ballot_id(poll: str, voter: str) -> bytes:
 def copies(data: bytes) -> tuple[Copy, ...]:
     """Return the votes of a message, without the groups and votes in it that make no sense."""
     try:
-        message = json.loads(data)
+        message = msgspec.json.decode(data)
         return tuple(_copies(message)) if message["v"] == 1 else ()
-    except (ValueError, KeyError, TypeError, IndexError):
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError):
         return ()
 
 
