@@ -379,6 +379,26 @@ BUGS = (
         0,
         (_votes("counter", "        self._behind = True\n", "        self._behind = False\n"),),
     ),
+    Bug(
+        "what one commit cannot take is taken for settled",
+        0,
+        (
+            _votes(
+                "counter",
+                "        return ledger.settled(self._held, records, self._revote)\n",
+                "        return done | True\n",
+            ),
+        ),
+    ),
+    Bug(
+        "a commit takes more than a segment holds",
+        0,
+        (
+            _votes(
+                "ledger", "    fresh = best(records, revote)[:SEGMENT_RECORDS]\n", "    fresh = best(records, revote)\n"
+            ),
+        ),
+    ),
     # Found by the simulation, then mended: planted again, so that it stays found.
     Bug(
         "SIGTERM waits for the probe of the version guard",

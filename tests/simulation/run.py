@@ -44,13 +44,17 @@ def simulate(seed: int, *, log: bool = False) -> Outcome:
     functions = [Function(world, number) for number in range(1, FUNCTIONS + 1)]
     workers = [Worker(world, number) for number in range(1, WORKERS + 1)]
     traffic = Traffic(world, functions)
-    with _no_collection(), world.loop as loop, world.logging():
+    with _no_collection(), world.scale(), world.loop as loop, world.logging():
         try:
             loop.run(_run(world, functions, workers, traffic))
         except Exception as error:
             world.truth.say(f"the run broke down: {describe(error)}, from {error.__cause__!r}")
         virtual = loop.time()
     wrong = (*world.truth.wrong, *world.verdict)
+    if world.truth.largest_segment == world.segment_records:
+        world.plan.fired["segment:filled"] += 1
+    if world.truth.largest_segment > world.segment_records:
+        wrong += (f"a segment of {world.truth.largest_segment} records, over {world.segment_records}",)
     if world.truth.folds:
         world.plan.fired["ledger:folded"] += world.truth.folds
     return Outcome(

@@ -82,6 +82,7 @@ class Truth:
         self.committed: dict[tuple[str, bytes], Rank] = {}
         self.commits = 0
         self.folds = 0
+        self.largest_segment = 0
 
     def say(self, sentence: str) -> None:
         self.wrong.append(sentence)
@@ -117,6 +118,7 @@ class Truth:
 
     def _saw_segment(self, segment: Entity) -> None:
         self.commits += 1
+        self.largest_segment = max(self.largest_segment, len(records(segment)))
         poll = str(segment.key[0][1]).rpartition(":")[0]
         if poll not in self.polls:
             return  # a probe's

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
+from unittest.mock import patch
 
 from tally.clock import SECOND
 from tally.errors import BackendError, Rejected
@@ -13,8 +14,10 @@ from tally.testing.clock import VirtualClock
 from tally.testing.faults import FaultyPublisher, FaultyStore, Network, Plan, SeededManners
 from tally.testing.loop import VirtualLoop
 from tally.testing.store import Flavour, key_of
+from tally.votes import lane, ledger
 from tests.simulation.truth import Truth, WatchedPubSub, WatchedStore, records
 
+SMALL_SEGMENT = 12  # records
 CLOCK_SKEW = 19.5  # seconds, either way: just within the bound that the guarantee states
 
 RATES = {
@@ -84,6 +87,7 @@ EVENTS = (
     "ledger:purged",
     "worker:small-memory",
     "ledger:folded",
+    "segment:filled",
 )
 
 
@@ -101,6 +105,7 @@ class World:
         self.plan = Plan(self.random("faults"), rates, latency=dice.choice((0.002, 0.02, 0.1)), deadline=8)
         if log:
             self.plan.on_fired = self.note
+        self.segment_records = dice.choice((ledger.SEGMENT_RECORDS, SMALL_SEGMENT))
         flavours: tuple[Flavour, ...] = ("datastore", "firestore")
         self.store = WatchedStore(self.truth, clock=self.clock, flavour=dice.choice(flavours))
         self.pubsub = WatchedPubSub(self.truth, clock=self.clock, manners=SeededManners(self.plan))
@@ -144,6 +149,17 @@ class World:
         if self.log is not None:
             owner = process.current()
             self.log.append(f"{self.loop.time():10.4f}  {owner.name if owner else '-':<12}  {text}")
+
+    @contextmanager
+    def scale(self) -> Iterator[None]:
+        """Make segments of a few records while the run lasts, so that a commit cannot take all that waits."""
+        records = self.segment_records
+        with (
+            patch.object(ledger, "SEGMENT_RECORDS", records),
+            patch.object(ledger, "_FULL", records * 9 // 10),
+            patch.object(lane, "SEGMENT_RECORDS", records),
+        ):
+            yield
 
     @contextmanager
     def logging(self) -> Iterator[None]:
