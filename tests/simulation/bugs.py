@@ -69,7 +69,7 @@ BUGS = (
     ),
     Bug(
         "version moved before the set is read",
-        11,
+        7,
         (
             _votes(
                 "counter",
@@ -217,7 +217,7 @@ BUGS = (
     ),
     Bug(
         "the ack deadline is not extended",
-        22,
+        5,
         (_votes("inbox", "if held.expires - now < _HALF_DEADLINE]\n", "if held.expires < 0]\n"),),
     ),
     Bug(
@@ -272,7 +272,7 @@ BUGS = (
     ),
     Bug(
         "one future shared by the requests of a batch",
-        1,
+        0,
         (
             _votes(
                 "microbatch",
@@ -310,7 +310,7 @@ BUGS = (
     ),
     Bug(
         "a message of a later version taken for garbage",
-        10,
+        1,
         (_votes("batch", "        if version > VERSION:\n", "        if False:\n"),),
     ),
     Bug(
@@ -381,7 +381,7 @@ BUGS = (
     ),
     Bug(
         "what one commit cannot take is taken for settled",
-        0,
+        5,
         (
             _votes(
                 "counter",
@@ -392,7 +392,7 @@ BUGS = (
     ),
     Bug(
         "a commit takes more than a segment holds",
-        0,
+        5,
         (
             _votes(
                 "ledger", "    fresh = best(records, revote)[:SEGMENT_RECORDS]\n", "    fresh = best(records, revote)\n"
@@ -402,7 +402,7 @@ BUGS = (
     # Found by the simulation, then mended: planted again, so that it stays found.
     Bug(
         "SIGTERM waits for the probe of the version guard",
-        13,
+        11,
         (
             _votes(
                 "worker",
