@@ -1,0 +1,81 @@
+"""`make bench`: every figure as a ratio measured in the same run, beside what people would use instead."""
+
+import datetime
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+
+import click
+import msgspec
+import uvloop
+from rich.console import Console
+from rich.table import Table
+
+from emulator.local import local
+from tests.bench import chart, http, ledger, results, worker
+from tests.bench.measure import Budget, Figure, Outcome
+from tests.bench.stage import Stage, machine
+
+Section = Callable[[Stage], Awaitable[Outcome]]
+SECTIONS: Mapping[str, Section] = {
+    "http": http.run,
+    "worker": worker.run,
+    "ledger": ledger.run,
+    "results": results.run,
+}
+
+
+@click.command()
+@click.argument("names", nargs=-1, type=click.Choice(list(SECTIONS)))
+@click.option("--quick", is_flag=True, help="A tenth of the votes, one repetition: under a minute.")
+@click.option("--check", is_flag=True, help="One line a budget; exit code 1 if one is not met.")
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+@click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Draw the ratios as a bar chart.")
+def main(names: tuple[str, ...], quick: bool, check: bool, as_json: bool, svg: Path | None) -> None:
+    """Measure all sections, or those named, on the emulators and this machine."""
+    console = Console(stderr=True)
+    with tempfile.TemporaryDirectory(prefix="tally-bench-") as state, local("emulator", Path(state)) as here:
+        stage = Stage(here=here, scale=0.1 if quick else 1.0, repetitions=1 if quick else 3)
+        outcomes = uvloop.run(_measure(names or tuple(SECTIONS), stage, console))
+    figures = [figure for outcome in outcomes for figure in outcome.figures]
+    budgets = [budget for outcome in outcomes for budget in outcome.budgets]
+    made = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}, {machine()}"
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode({"made": made, "figures": figures}), indent=2).decode())
+    else:
+        _show(console, figures, made)
+    if svg is not None:
+        svg.write_text(chart.draw(figures, made))
+    if check:
+        sys.exit(_check(budgets))
+
+
+async def _measure(names: tuple[str, ...], stage: Stage, console: Console) -> list[Outcome]:
+    outcomes = []
+    for name in names:
+        with console.status(f"measuring {name}"):
+            outcomes.append(await SECTIONS[name](stage))
+    return outcomes
+
+
+def _show(console: Console, figures: list[Figure], made: str) -> None:
+    table = Table("section", "what", "median", "spread", "note", title=made)
+    for figure in figures:
+        spread = f"{figure.spread:.0%}" if len(figure.samples) > 1 else ""
+        table.add_row(figure.section, figure.name, f"{_number(figure.median)} {figure.unit}", spread, figure.note)
+    console.print(table)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _check(budgets: list[Budget]) -> int:
+    for budget in budgets:
+        click.echo(str(budget))
+    return 0 if all(budget.met for budget in budgets) else 1
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""HTTP: single votes and lists, durable, beside a handler that does nothing and the usual sync function."""
+
+import contextlib
+import sys
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from uuid import uuid4
+
+import msgspec
+
+from emulator.local import Local
+from emulator.process import Process, Program
+from tally import config
+from tests.bench import load
+from tests.bench.measure import Budget, Figure, Outcome, alternate, ratio
+from tests.bench.stage import OPTIONS, Stage, make_poll, opened
+
+SECTION = "http"
+PEERS = Path(__file__).parent / "peers"
+
+
+async def run(stage: Stage) -> Outcome:
+    here = stage.local(stage.environ())
+    async with _polls(here) as (public, poll):
+        with here.started(_peer(here, "noop.py", "noop")) as noop, here.started(_sync(here)) as sync:
+            path = f"/v1/polls/{poll}/votes"
+            count = stage.votes(20_000)
+
+            async def ours() -> float:
+                return await load.send(public.address, _singles(public.address, path, count))
+
+            async def nothing() -> float:
+                return await load.send(noop.address, _singles(noop.address, path, count))
+
+            async def usual() -> float:
+                return await load.send(sync.address, _singles(sync.address, path, count // 10), connections=32)
+
+            async def lists() -> float:
+                return 1_000 * await load.send(
+                    public.address, _lists(public.address, path, max(4, count // 1_000)), connections=4
+                )
+
+            await ours()
+            await nothing()
+            samples = await alternate(
+                stage.repetitions, {"ours": ours, "nothing": nothing, "usual": usual, "lists": lists}
+            )
+    to_nothing = ratio(SECTION, "single votes ÷ a handler that does nothing", samples["ours"], samples["nothing"])
+    to_usual = ratio(SECTION, "single votes ÷ the usual sync function", samples["ours"], samples["usual"])
+    figures = (
+        Figure(
+            section=SECTION, name="a handler that does nothing", unit="requests/s", samples=tuple(samples["nothing"])
+        ),
+        Figure(section=SECTION, name="single votes, durable", unit="votes/s", samples=tuple(samples["ours"])),
+        Figure(section=SECTION, name="lists of 1,000, durable", unit="votes/s", samples=tuple(samples["lists"])),
+        Figure(
+            section=SECTION,
+            name="the usual sync function",
+            unit="votes/s",
+            samples=tuple(samples["usual"]),
+            note="publishes, waits for the future; the framework's default threads",
+        ),
+        to_nothing,
+        to_usual,
+    )
+    budgets = (
+        Budget(name="single-vote HTTP ÷ a handler that does nothing", figure=to_nothing, bound=0.85, aim=0.95),
+        Budget(name="single-vote HTTP ÷ the usual sync function", figure=to_usual, bound=5, aim=8),
+    )
+    return Outcome(figures=figures, budgets=budgets)
+
+
+@contextlib.asynccontextmanager
+async def _polls(here: Local) -> AsyncIterator[tuple[Process, str]]:
+    """Serve function `public` with a poll in its store."""
+    backend = await opened(config.load(here.environ))
+    poll = await make_poll(backend)
+    await backend.close()
+    with here.started(here.function("public")) as public:
+        yield public, poll.id
+
+
+def _peer(here: Local, file: str, target: str) -> Program:
+    framework = str(Path(sys.executable).parent / "functions-framework")
+    source = str(PEERS / file)
+    return Program(
+        name=f"peer-{target}",
+        command=lambda port: [framework, "--target", target, "--source", source, "--port", str(port)],
+        ready_path="/live",
+        environ=here.environ,
+    )
+
+
+def _sync(here: Local) -> Program:
+    return _peer(here, "sync_publish.py", "vote")
+
+
+def _singles(address: str, path: str, count: int) -> list[bytes]:
+    run = uuid4().hex[:6]
+    return [
+        load.post(
+            address,
+            path,
+            b'{"option":"%s","voter":"%s-%d"}' % (OPTIONS[number % 5].encode(), run.encode(), number),
+        )
+        for number in range(count)
+    ]
+
+
+def _lists(address: str, path: str, count: int) -> Sequence[bytes]:
+    run = uuid4().hex[:6]
+    return [
+        load.post(
+            address,
+            path,
+            msgspec.json.encode(
+                {
+                    "votes": [
+                        {"option": OPTIONS[number % 5], "voter": f"{run}-{place}-{number}"} for number in range(1_000)
+                    ]
+                }
+            ),
+        )
+        for place in range(count)
+    ]

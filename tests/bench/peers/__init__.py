@@ -1,0 +1,1 @@
+"""What people use instead, each as its own documentation would write it."""

@@ -1,0 +1,105 @@
+"""Reading: results of 16 and 256 partitions; and how long a vote takes from HTTP to the results."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from emulator.http_client import Connection
+from tally import config
+from tally.votes.poll import Poll
+from tests.bench import load
+from tests.bench.measure import Figure, Outcome
+from tests.bench.stage import OPTIONS, Stage, make_poll, make_votes, opened, pack, publish
+
+SECTION = "results"
+RATES = (100, 1_000, 4_000)
+
+
+async def run(stage: Stage) -> Outcome:
+    environ = stage.environ()
+    here, settings = stage.local(environ), config.load(environ)
+    backend = await opened(settings)
+    polls = [await make_poll(backend, partitions) for partitions in (16, 256)]
+    live = await make_poll(backend)
+    figures = list[Figure]()
+    with here.started(here.function("public")) as public, here.started(here.worker()):
+        for poll in polls:
+            await publish(backend, settings.topic, pack(make_votes(poll, range(10_000)), 1_000))
+        for poll in polls:
+            await _until(public.address, poll.id, 10_000)
+            requests = [load.get(public.address, f"/v1/polls/{poll.id}/results")] * stage.votes(2_000)
+            rate = await load.send(public.address, requests, connections=8, status=200)
+            figures.append(
+                Figure(
+                    section=SECTION, name=f"results, {poll.partitions} partitions", unit="requests/s", samples=(rate,)
+                )
+            )
+        sent = 0
+        for rate_ in RATES:
+            seconds = max(3, int(8 * stage.scale))
+            latencies = await _end_to_end(public.address, live, sent, rate_, seconds)
+            sent += rate_ * seconds
+            figures += [
+                Figure(
+                    section=SECTION,
+                    name=f"HTTP to results at {rate_:,} votes/s, p{percent}",
+                    unit="ms",
+                    samples=(latencies[min(len(latencies) - 1, len(latencies) * percent // 100)] * 1_000,),
+                )
+                for percent in (50, 95, 99)
+            ]
+    await backend.close()
+    return Outcome(figures=tuple(figures))
+
+
+async def _end_to_end(address: str, poll: Poll, before: int, rate: int, seconds: int) -> list[float]:
+    """Send votes at a rate; return how long each took to be in the results, shortest first.
+
+    The k-th vote sent is taken to be in once the total is k: what overtakes it makes the figures worse, not better.
+    """
+    sent, seen = list[float](), list[float]()
+    total = rate * seconds
+
+    async def watch() -> None:
+        async with Connection(address) as connection:
+            while len(seen) < total:
+                reply = await connection.request("GET", f"/v1/polls/{poll.id}/results")
+                count = msgspec.convert(msgspec.json.decode(reply.body)["total"], int) - before
+                seen.extend([time.perf_counter()] * (count - len(seen)))
+                await asyncio.sleep(0.02)
+
+    watching = asyncio.create_task(watch())
+    step = max(1, rate // 50)
+    begun = time.perf_counter()
+    tasks = list[asyncio.Task[float]]()
+    for start in range(0, total, step):
+        await asyncio.sleep(begun + start / rate - time.perf_counter())
+        sent.extend([time.perf_counter()] * step)
+        tasks.append(
+            asyncio.create_task(
+                load.send(address, _votes(address, poll, before + start, step), connections=min(step, 16))
+            )
+        )
+    await asyncio.gather(*tasks)
+    await asyncio.wait_for(watching, 60)
+    return sorted(done - start for start, done in zip(sent, seen, strict=False))
+
+
+def _votes(address: str, poll: Poll, first: int, count: int) -> Sequence[bytes]:
+    path = f"/v1/polls/{poll.id}/votes"
+    return [
+        load.post(address, path, b'{"option":"%s","voter":"v-%d"}' % (OPTIONS[number % 5].encode(), number))
+        for number in range(first, first + count)
+    ]
+
+
+async def _until(address: str, poll: str, total: int) -> None:
+    async with Connection(address) as connection:
+        for _ in range(600):
+            reply = await connection.request("GET", f"/v1/polls/{poll}/results")
+            if msgspec.json.decode(reply.body)["total"] == total:
+                return
+            await asyncio.sleep(0.1)
+    raise TimeoutError(f"{poll} has not {total} votes")

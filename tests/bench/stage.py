@@ -1,0 +1,107 @@
+"""What every section stands on: emulators, settings with fresh names, polls, messages ready to publish."""
+
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from uuid import uuid4
+
+from emulator.local import Local
+from tally import bootstrap, config
+from tally.config import Settings
+from tally.ports import Backend, Outgoing, Upsert, read
+from tally.votes import batch, keys, ledger
+from tally.votes.batch import Vote
+from tally.votes.poll import Option, Poll
+from tally.votes.polls import to_entity
+
+OPTIONS = ("red", "green", "blue", "black", "white")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """`scale` shrinks the numbers of votes; `repetitions` is how often contenders take turns."""
+
+    here: Local
+    scale: float
+    repetitions: int
+
+    def votes(self, number: int) -> int:
+        return max(1_000, int(number * self.scale))
+
+    def environ(self) -> dict[str, str]:
+        """Return settings whose topics and subscriptions nobody used yet."""
+        name = f"bench-{uuid4().hex[:8]}"
+        return {
+            **self.here.environ,
+            "TALLY_TOPIC": name,
+            "TALLY_SUBSCRIPTION": name,
+            "TALLY_DEAD_LETTER_TOPIC": f"{name}-dead",
+            "TALLY_DEAD_LETTER_SUBSCRIPTION": f"{name}-dead",
+        }
+
+    def settings(self) -> Settings:
+        return config.load(self.environ())
+
+    def local(self, environ: Mapping[str, str]) -> Local:
+        return Local(backend=self.here.backend, environ=environ, logs=self.here.logs)
+
+
+async def opened(settings: Settings) -> Backend:
+    backend = await bootstrap.open_backend(settings)
+    await backend.prepare()
+    return backend
+
+
+async def make_poll(backend: Backend, partitions: int = 16) -> Poll:
+    options = tuple(Option(id=option, label=option) for option in OPTIONS)
+    poll = Poll(
+        id=f"b{uuid4().hex[:12]}", title="", options=options, created_at=0, partitions=partitions, key_version="1"
+    )
+    await backend.store.commit([Upsert(to_entity(poll))])
+    return poll
+
+
+def make_votes(poll: Poll, numbers: Iterable[int]) -> list[Vote]:
+    now = time.time_ns() // 1_000
+    return [
+        Vote(poll.id, OPTIONS[number % len(OPTIONS)], blake2b(b"%d" % number, digest_size=16).digest(), now)
+        for number in numbers
+    ]
+
+
+def pack(votes: Sequence[Vote], size: int) -> list[Outgoing]:
+    """Pack votes into messages of `size` votes."""
+    return [Outgoing(batch.encode(votes[start : start + size]), {}) for start in range(0, len(votes), size)]
+
+
+async def publish(backend: Backend, topic: str, messages: Sequence[Outgoing]) -> None:
+    part, size = list[Outgoing](), 0
+    for message in messages:
+        if len(part) == 1_000 or size + len(message.data) > 5_000_000:
+            await backend.publisher.publish(topic, part)
+            part, size = [], 0
+        part.append(message)
+        size += len(message.data)
+    if part:
+        await backend.publisher.publish(topic, part)
+
+
+async def counted(backend: Backend, poll: Poll) -> int:
+    found, _ = await read(backend.store, [keys.shard(poll.id, number) for number in range(poll.partitions)])
+    return sum(ledger.parse_shard(entity).ballots for entity in found.values())
+
+
+def machine() -> str:
+    """Say in a line what was measured on."""
+    cpu = next(
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        "unknown processor",
+    )
+    return f"{os.cpu_count()} cores of {cpu}"
