@@ -8,7 +8,7 @@ SEEDS ?= 1000
 SEED ?=
 ARGS ?=
 
-.PHONY: setup demo run test infra-tools deploy plan destroy scale lint lint-all clean simulate
+.PHONY: setup demo run test infra-tools deploy plan destroy scale lint lint-all clean simulate bench
 
 setup: $(VENV)/installed
 
@@ -45,6 +45,9 @@ deploy plan destroy:
 scale:
 	$(PYTHON) -m infra.deploy scale --project "$(PROJECT)" --region "$(REGION)" \
 	  $(if $(filter-out file,$(origin WORKERS)),--workers "$(WORKERS)") $(ARGS)
+
+bench: setup
+	$(BIN)/python -m tests.bench $(ARGS)
 
 simulate: setup
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(if $(SEED),--seed $(SEED)) $(ARGS)

@@ -8,23 +8,38 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-MONTH_SECONDS = 730 * 3600
+from tally.votes.prices import (
+    ALERT,
+    ARMOR_POLICY,
+    ARMOR_REQUESTS,
+    ARMOR_RULE,
+    BALANCED_GIB,
+    DELETE,
+    EGRESS_GIB,
+    FORWARDING_HOUR,
+    IDLE,
+    IMAGE_GIB,
+    JOB_GIB,
+    JOB_VCPU,
+    KEY_VERSION,
+    POOL_GIB,
+    POOL_VCPU,
+    PUBSUB_BYTE,
+    PUBSUB_LEAST_BYTES,
+    READ,
+    REQUESTS,
+    SCHEDULE,
+    SERVED_GIB,
+    SERVED_VCPU,
+    STORED_GIB,
+    WRITE,
+)
 
-# List prices in US dollars, us-central1, November 2026.
-POOL_VCPU, POOL_GIB = 0.000011244, 0.000001235  # a second, worker pools
-JOB_VCPU, JOB_GIB = 0.000018, 0.000002  # a second, jobs; a run is at least a minute
-SERVED_VCPU, SERVED_GIB, IDLE = 0.000024, 0.0000025, 0.0000025  # a second, request-based; idle: vCPU and GiB alike
-REQUESTS = 0.40 / 1e6
-PUBSUB_BYTE = 40 / 2**40
-READ, WRITE, DELETE, STORED_GIB = 0.03 / 1e5, 0.09 / 1e5, 0.01 / 1e5, 0.15
-EGRESS_GIB, BALANCED_GIB, FORWARDING_HOUR = 0.12, 0.008, 0.025
-ARMOR_POLICY, ARMOR_RULE, ARMOR_REQUESTS = 5.0, 1.0, 0.75 / 1e6
-ALERT, SCHEDULE, KEY_VERSION, IMAGE_GIB = 0.10, 0.10, 0.06, 0.10
+MONTH_SECONDS = 730 * 3600
 
 # What is assumed of the pipeline, on the careful side.
 VOTES_PER_INSTANCE_SECOND = 1_000
 VOTES_PER_MESSAGE = 4  # what one instance takes in within a micro-batch's 5 ms
-MESSAGE_BYTES = 1_000  # Pub/Sub's least a request, published and pulled
 ANSWER_BYTES = 400
 LEDGER_BYTES_PER_VOTE = 40
 COMMITS_PER_PARTITION_SECOND = 1
@@ -116,7 +131,7 @@ def lines(load: Load) -> Iterator[Line]:
     requests = load.votes + load.results_per_second * load.seconds
     yield Line("Requests", f"{requests:,.0f}", requests * REQUESTS)
     messages = load.votes / VOTES_PER_MESSAGE
-    yield Line("Pub/Sub", f"{messages:,.0f} messages, in and out", 2 * messages * MESSAGE_BYTES * PUBSUB_BYTE)
+    yield Line("Pub/Sub", f"{messages:,.0f} messages, in and out", 2 * messages * PUBSUB_LEAST_BYTES * PUBSUB_BYTE)
     writes = 2 * load.partitions * COMMITS_PER_PARTITION_SECOND * load.seconds
     reads = load.results_per_second * load.partitions * load.seconds
     yield Line("Datastore writes", f"{writes:,.0f}, and half as many deletes", writes * WRITE + writes / 2 * DELETE)

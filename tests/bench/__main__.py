@@ -1,8 +1,10 @@
 """`make bench`: every figure as a ratio measured in the same run, beside what people would use instead."""
 
 import datetime
+import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from emulator.local import local
-from tests.bench import chart, http, ledger, results, worker
+from tests.bench import chart, http, ledger, results, rivals, worker
 from tests.bench.measure import Budget, Figure, Outcome
 from tests.bench.stage import Stage, machine
 
@@ -23,7 +25,10 @@ SECTIONS: Mapping[str, Section] = {
     "worker": worker.run,
     "ledger": ledger.run,
     "results": results.run,
+    "peers": rivals.run,
 }
+
+_WIDTH = 200
 
 
 @click.command()
@@ -44,7 +49,7 @@ def main(names: tuple[str, ...], quick: bool, check: bool, as_json: bool, svg: P
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode({"made": made, "figures": figures}), indent=2).decode())
     else:
-        _show(console, figures, made)
+        _show(figures, made)
     if svg is not None:
         svg.write_text(chart.draw(figures, made))
     if check:
@@ -54,16 +59,20 @@ def main(names: tuple[str, ...], quick: bool, check: bool, as_json: bool, svg: P
 async def _measure(names: tuple[str, ...], stage: Stage, console: Console) -> list[Outcome]:
     outcomes = []
     for name in names:
+        begun = time.monotonic()
         with console.status(f"measuring {name}"):
             outcomes.append(await SECTIONS[name](stage))
+        console.print(f"{name}: {time.monotonic() - begun:.0f} s")
     return outcomes
 
 
-def _show(console: Console, figures: list[Figure], made: str) -> None:
-    table = Table("section", "what", "median", "spread", "note", title=made)
+def _show(figures: list[Figure], made: str) -> None:
+    console = Console() if sys.stdout.isatty() else Console(width=_WIDTH)
+    table = Table("section", "what", "median", "spread", "CPU µs", "note", title=made)
     for figure in figures:
         spread = f"{figure.spread:.0%}" if len(figure.samples) > 1 else ""
-        table.add_row(figure.section, figure.name, f"{_number(figure.median)} {figure.unit}", spread, figure.note)
+        cpu = _number(statistics.median(figure.cpu)) if figure.cpu else ""
+        table.add_row(figure.section, figure.name, f"{_number(figure.median)} {figure.unit}", spread, cpu, figure.note)
     console.print(table)
 
 

@@ -12,7 +12,7 @@ from emulator.local import Local
 from emulator.process import Process, Program
 from tally import config
 from tests.bench import load
-from tests.bench.measure import Budget, Figure, Outcome, alternate, ratio
+from tests.bench.measure import Budget, Outcome, Run, alternate, group_cpu, rates, ratio
 from tests.bench.stage import OPTIONS, Stage, make_poll, opened
 
 SECTION = "http"
@@ -26,40 +26,31 @@ async def run(stage: Stage) -> Outcome:
             path = f"/v1/polls/{poll}/votes"
             count = stage.votes(20_000)
 
-            async def ours() -> float:
-                return await load.send(public.address, _singles(public.address, path, count))
+            async def ours() -> Run:
+                return await _load(public, _singles(public.address, path, count))
 
-            async def nothing() -> float:
-                return await load.send(noop.address, _singles(noop.address, path, count))
+            async def nothing() -> Run:
+                return await _load(noop, _singles(noop.address, path, count))
 
-            async def usual() -> float:
-                return await load.send(sync.address, _singles(sync.address, path, count // 10), connections=32)
+            async def usual() -> Run:
+                return await _load(sync, _singles(sync.address, path, count // 10), connections=32)
 
-            async def lists() -> float:
-                return 1_000 * await load.send(
-                    public.address, _lists(public.address, path, max(4, count // 1_000)), connections=4
-                )
+            async def lists() -> Run:
+                requests = _lists(public.address, path, max(4, count // 1_000))
+                return await _load(public, requests, connections=4, votes=1_000)
 
             await ours()
             await nothing()
-            samples = await alternate(
-                stage.repetitions, {"ours": ours, "nothing": nothing, "usual": usual, "lists": lists}
-            )
-    to_nothing = ratio(SECTION, "single votes ÷ a handler that does nothing", samples["ours"], samples["nothing"])
-    to_usual = ratio(SECTION, "single votes ÷ the usual sync function", samples["ours"], samples["usual"])
+            contenders = {"ours": ours, "nothing": nothing, "usual": usual, "lists": lists}
+            runs = await alternate(stage.repetitions, contenders)
+    to_nothing = ratio(SECTION, "single votes ÷ a handler that does nothing", runs["ours"], runs["nothing"])
+    to_usual = ratio(SECTION, "single votes ÷ the usual sync function", runs["ours"], runs["usual"])
+    usually = "publishes, waits for the future; the framework's default threads"
     figures = (
-        Figure(
-            section=SECTION, name="a handler that does nothing", unit="requests/s", samples=tuple(samples["nothing"])
-        ),
-        Figure(section=SECTION, name="single votes, durable", unit="votes/s", samples=tuple(samples["ours"])),
-        Figure(section=SECTION, name="lists of 1,000, durable", unit="votes/s", samples=tuple(samples["lists"])),
-        Figure(
-            section=SECTION,
-            name="the usual sync function",
-            unit="votes/s",
-            samples=tuple(samples["usual"]),
-            note="publishes, waits for the future; the framework's default threads",
-        ),
+        rates(SECTION, "a handler that does nothing", "requests/s", runs["nothing"]),
+        rates(SECTION, "single votes, durable", "votes/s", runs["ours"]),
+        rates(SECTION, "lists of 1,000, durable", "votes/s", runs["lists"]),
+        rates(SECTION, "the usual sync function", "votes/s", runs["usual"], usually),
         to_nothing,
         to_usual,
     )
@@ -68,6 +59,13 @@ async def run(stage: Stage) -> Outcome:
         Budget(name="single-vote HTTP ÷ the usual sync function", figure=to_usual, bound=5, aim=8),
     )
     return Outcome(figures=figures, budgets=budgets)
+
+
+async def _load(server: Process, requests: Sequence[bytes], *, connections: int = 64, votes: int = 1) -> Run:
+    """Send requests of so many votes each; the CPU is the server's."""
+    before = group_cpu(server.pid)
+    rate = await load.send(server.address, requests, connections=connections)
+    return Run(rate * votes, (group_cpu(server.pid) - before) / len(requests) / votes * 1e6)
 
 
 @contextlib.asynccontextmanager

@@ -4,22 +4,21 @@ import asyncio
 import gc
 import multiprocessing
 import time
-from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
 
 from tally import bootstrap
-from tally.ports import Backend, Committed, Delete, Key, Lookup, Page, Query, Store, Write
-from tally.votes import keys
+from tally.ports import Backend
 from tally.votes.counter import Counter
 from tally.votes.ledger import Partition
 from tally.votes.poll import Poll
 from tally.votes.records import Records, absorb, ranks
 from tally.votes.recount import recount
 from tests.bench.measure import Budget, Figure, Outcome
-from tests.bench.stage import Stage, counted, make_poll, make_votes, opened, pack, publish
+from tests.bench.meter import MeteredStore
+from tests.bench.stage import Stage, counted, make_poll, make_votes, opened, pack, publish, until
 
 SECTION = "ledger"
 RATE = 10_000
@@ -59,45 +58,26 @@ def _figure(name: str, unit: str, value: float) -> Figure:
     return Figure(section=SECTION, name=name, unit=unit, samples=(value,))
 
 
-class Meter:
-    """A store that counts the RPCs and writes on ledgers, failed ones too, and the commits that succeeded."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self.rpcs = self.commits = self.writes = 0
-
-    async def get(self, wanted: Sequence[Key]) -> Lookup:
-        self.rpcs += wanted[0][0][0] == keys.SHARD
-        return await self._store.get(wanted)
-
-    async def commit(self, writes: Sequence[Write]) -> Committed:
-        self.rpcs += 1
-        answer = await self._store.commit(writes)
-        self.commits += 1
-        self.writes += sum(not isinstance(write, Delete) for write in writes)
-        return answer
-
-    async def query(self, query: Query) -> Page:
-        return await self._store.query(query)
-
-
 async def _steady(stage: Stage, workers: int, seconds: int) -> tuple[float, float]:
     """Publish RATE votes a second to workers on one subscription; return RPCs a commit, writes per 1,000 votes."""
     settings = stage.settings()
     backend = await opened(settings)
     poll = await make_poll(backend)
-    stop, meter = asyncio.Event(), Meter(backend.store)
-    backend.store = meter
+    stop = asyncio.Event()
+    backend.store = meter = MeteredStore(backend.store)
     running = [
         asyncio.create_task(bootstrap.vote_worker(settings, backend, bootstrap.World()).run(stop))
         for _ in range(workers)
     ]
     await _send(backend, settings.topic, poll, 0, 2)
-    meter.rpcs = meter.commits = meter.writes = 0
+    meter.reset()
     await _send(backend, settings.topic, poll, 2 * RATE, seconds)
-    rpcs, commits, writes = meter.rpcs, meter.commits, meter.writes
-    while await counted(backend, poll) < (2 + seconds) * RATE:
-        await asyncio.sleep(0.2)
+    rpcs, commits, writes = meter.ledger_rpcs, meter.commits, meter.usage.writes
+
+    async def all_counted() -> bool:
+        return await counted(backend, poll) >= (2 + seconds) * RATE
+
+    await until(all_counted, pause=0.2)
     stop.set()
     await asyncio.gather(*running)
     await backend.close()

@@ -1,10 +1,21 @@
 """Figures and ratios. Contenders take turns in one run, so that a noisy machine is noisy to all alike."""
 
+import os
 import statistics
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
-Contender = Callable[[], Awaitable[float]]
+
+class Run(NamedTuple):
+    """One run: units a second by the wall clock, and µs of CPU a unit of what was measured (0: not known)."""
+
+    rate: float
+    cpu: float = 0.0
+
+
+Contender = Callable[[], Awaitable[Run]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +26,7 @@ class Figure:
     name: str
     unit: str
     samples: tuple[float, ...]
+    cpu: tuple[float, ...] = ()
     note: str = ""
 
     @property
@@ -57,17 +69,39 @@ class Outcome:
     budgets: tuple[Budget, ...] = ()
 
 
-async def alternate(repetitions: int, contenders: Mapping[str, Contender]) -> dict[str, list[float]]:
+async def alternate(repetitions: int, contenders: Mapping[str, Contender]) -> dict[str, list[Run]]:
     """Run every contender once a repetition, beginning with another one each time."""
     names = list(contenders)
-    samples: dict[str, list[float]] = {name: [] for name in names}
+    runs: dict[str, list[Run]] = {name: [] for name in names}
     for repetition in range(repetitions):
         turn = repetition % len(names)
         for name in names[turn:] + names[:turn]:
-            samples[name].append(await contenders[name]())
-    return samples
+            runs[name].append(await contenders[name]())
+    return runs
 
 
-def ratio(section: str, name: str, one: Sequence[float], other: Sequence[float]) -> Figure:
-    """Return one ÷ other, repetition by repetition."""
-    return Figure(section=section, name=name, unit="×", samples=tuple(a / b for a, b in zip(one, other, strict=True)))
+def rates(section: str, name: str, unit: str, runs: Sequence[Run], note: str = "") -> Figure:
+    """Return the rates of a contender, in `unit`, with its CPU."""
+    cpu = tuple(run.cpu for run in runs if run.cpu)
+    return Figure(section=section, name=name, unit=unit, samples=tuple(run.rate for run in runs), cpu=cpu, note=note)
+
+
+def ratio(section: str, name: str, one: Sequence[Run], other: Sequence[Run]) -> Figure:
+    """Return one ÷ other, repetition by repetition; with the ratio of their CPU a unit, where it is known."""
+    pairs = list(zip(one, other, strict=True))
+    cpu = [a.cpu / b.cpu for a, b in pairs if a.cpu and b.cpu]
+    note = f"CPU a unit: {statistics.median(cpu):.2f} of the other's" if cpu else ""
+    return Figure(section=section, name=name, unit="×", samples=tuple(a.rate / b.rate for a, b in pairs), note=note)
+
+
+def group_cpu(pid: int) -> float:
+    """Return the CPU seconds used so far by the process group that `pid` leads."""
+    ticks = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rsplit(")", 1)[1].split()
+        except OSError:  # it has just ended
+            continue
+        if int(fields[2]) == pid:
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")

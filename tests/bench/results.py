@@ -11,7 +11,7 @@ from tally import config
 from tally.votes.poll import Poll
 from tests.bench import load
 from tests.bench.measure import Figure, Outcome
-from tests.bench.stage import OPTIONS, Stage, make_poll, make_votes, opened, pack, publish
+from tests.bench.stage import OPTIONS, Stage, make_poll, make_votes, opened, pack, publish, until
 
 SECTION = "results"
 RATES = (100, 1_000, 4_000)
@@ -97,9 +97,9 @@ def _votes(address: str, poll: Poll, first: int, count: int) -> Sequence[bytes]:
 
 async def _until(address: str, poll: str, total: int) -> None:
     async with Connection(address) as connection:
-        for _ in range(600):
+
+        async def reached() -> bool:
             reply = await connection.request("GET", f"/v1/polls/{poll}/results")
-            if msgspec.json.decode(reply.body)["total"] == total:
-                return
-            await asyncio.sleep(0.1)
-    raise TimeoutError(f"{poll} has not {total} votes")
+            return msgspec.convert(msgspec.json.decode(reply.body)["total"], int) == total
+
+        await until(reached)

@@ -1,8 +1,9 @@
 """What every section stands on: emulators, settings with fresh names, polls, messages ready to publish."""
 
+import asyncio
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -16,6 +17,8 @@ from tally.votes import batch, keys, ledger
 from tally.votes.batch import Vote
 from tally.votes.poll import Option, Poll
 from tally.votes.polls import to_entity
+from tally.votes.worker import Worker
+from tests.bench.measure import Run
 
 OPTIONS = ("red", "green", "blue", "black", "white")
 
@@ -28,14 +31,15 @@ class Stage:
     scale: float
     repetitions: int
 
-    def votes(self, number: int) -> int:
-        return max(1_000, int(number * self.scale))
+    def votes(self, number: int, least: int = 1_000) -> int:
+        return max(least, int(number * self.scale))
 
     def environ(self) -> dict[str, str]:
         """Return settings whose topics and subscriptions nobody used yet."""
         name = f"bench-{uuid4().hex[:8]}"
         return {
             **self.here.environ,
+            "TALLY_PROJECT": self.here.environ.get("TALLY_PROJECT", "tally-local"),
             "TALLY_TOPIC": name,
             "TALLY_SUBSCRIPTION": name,
             "TALLY_DEAD_LETTER_TOPIC": f"{name}-dead",
@@ -92,6 +96,36 @@ async def publish(backend: Backend, topic: str, messages: Sequence[Outgoing]) ->
 async def counted(backend: Backend, poll: Poll) -> int:
     found, _ = await read(backend.store, [keys.shard(poll.id, number) for number in range(poll.partitions)])
     return sum(ledger.parse_shard(entity).ballots for entity in found.values())
+
+
+async def until(ready: Callable[[], Awaitable[bool]], *, pause: float = 0.05, seconds: float = 120) -> None:
+    """Wait until it is so, looking again and again; raise TimeoutError when it takes too long."""
+    async with asyncio.timeout(seconds):
+        while True:
+            if await ready():
+                return
+            await asyncio.sleep(pause)
+
+
+class Watch:
+    """Times a stretch of this process's work on some votes."""
+
+    def __init__(self, votes: int) -> None:
+        self._votes = votes
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+
+    def stop(self) -> Run:
+        wall, cpu = time.perf_counter() - self._wall, time.process_time() - self._cpu
+        return Run(self._votes / wall, cpu / self._votes * 1e6)
+
+
+async def settled(worker: Worker, messages: int) -> None:
+    """Wait until a worker has settled so many messages."""
+
+    async def done() -> bool:
+        return worker.health().body["settled"] == messages
+
+    await until(done, pause=0.005)
 
 
 def machine() -> str:

@@ -1,15 +1,16 @@
-"""The worker: raw pull and ack of the same messages, the worker at several votes a message, several workers, peers."""
+"""The worker: raw pull and ack of the same messages, the worker at several votes a message, several workers."""
 
 import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 
-from tally import bootstrap
+from tally import bootstrap, config
 from tally.ports import Backend, Outgoing
-from tests.bench.measure import Budget, Figure, Outcome, alternate, ratio
-from tests.bench.peers import app_engine
-from tests.bench.stage import Stage, counted, make_poll, make_votes, opened, pack, publish
+from tally.votes.poll import Poll
+from tests.bench.measure import Budget, Outcome, Run, alternate, group_cpu, rates, ratio
+from tests.bench.stage import Stage, Watch, counted, make_poll, make_votes, opened, pack, publish, settled, until
 
 SECTION = "worker"
 PULLS = 4
@@ -17,26 +18,22 @@ PULLS = 4
 
 async def run(stage: Stage) -> Outcome:
     single, hundred = stage.votes(60_000), stage.votes(500_000)
-    samples = await alternate(
+    runs = await alternate(
         stage.repetitions,
         {
-            "raw 1": lambda: raw(stage, single, 1),
-            "worker 1": lambda: ours(stage, single, 1),
-            "worker 10": lambda: ours(stage, single * 3, 10),
-            "raw 100": lambda: raw(stage, hundred, 100),
-            "worker 100": lambda: ours(stage, hundred, 100),
-            "worker 1000": lambda: ours(stage, hundred, 1_000),
-            "app engine": lambda: plain(stage, stage.votes(5_000)),
+            "raw 1": partial(raw, stage, single, 1),
+            "worker 1": partial(ours, stage, single, 1),
+            "worker 10": partial(ours, stage, single * 3, 10),
+            "raw 100": partial(raw, stage, hundred, 100),
+            "worker 100": partial(ours, stage, hundred, 100),
+            "worker 1000": partial(ours, stage, hundred, 1_000),
+            "1 process": partial(several, stage, hundred, 1),
+            "2 processes": partial(several, stage, hundred, 2),
+            "4 processes": partial(several, stage, hundred, 4),
         },
     )
-    many = await alternate(
-        stage.repetitions, {str(count): (lambda count=count: several(stage, hundred, count)) for count in (1, 2, 4)}
-    )
-    to_raw = ratio(SECTION, "1 vote a message ÷ raw pull and ack", samples["worker 1"], samples["raw 1"])
-    to_plain = ratio(
-        SECTION, "100 votes a message ÷ the App Engine pattern", samples["worker 100"], samples["app engine"]
-    )
-    two = ratio(SECTION, "two workers ÷ one", many["2"], many["1"])
+    to_raw = ratio(SECTION, "1 vote a message ÷ raw pull and ack", runs["worker 1"], runs["raw 1"])
+    two = ratio(SECTION, "two workers ÷ one", runs["2 processes"], runs["1 process"])
     names = {
         "raw 1": "raw pull and ack, 1 vote a message",
         "worker 1": "worker, 1 vote a message",
@@ -44,27 +41,20 @@ async def run(stage: Stage) -> Outcome:
         "raw 100": "raw pull and ack, 100 votes a message",
         "worker 100": "worker, 100 votes a message",
         "worker 1000": "worker, 1,000 votes a message",
-        "app engine": "App Engine pattern, 1 vote a message",
+        "1 process": "1 worker process, 100 votes a message",
+        "2 processes": "2 worker processes, 100 votes a message",
+        "4 processes": "4 worker processes, 100 votes a message",
     }
-    figures = [
-        Figure(section=SECTION, name=name, unit="votes/s", samples=tuple(samples[key])) for key, name in names.items()
-    ]
-    figures += [
-        Figure(
-            section=SECTION, name=f"{count} worker processes, 100 votes a message", unit="votes/s", samples=tuple(rates)
-        )
-        for count, rates in many.items()
-    ]
+    figures = [rates(SECTION, name, "votes/s", runs[key]) for key, name in names.items()]
     budgets = (
         Budget(name="worker, one vote a message ÷ raw pull+ack", figure=to_raw, bound=0.75, aim=0.9),
-        Budget(name="worker, 100 votes a message ÷ the plain pattern", figure=to_plain, bound=50, aim=100),
         Budget(name="two workers on one subscription ÷ one", figure=two, bound=0.9, aim=1.2),
     )
-    return Outcome(figures=(*figures, to_raw, to_plain, two), budgets=budgets)
+    return Outcome(figures=(*figures, to_raw, two), budgets=budgets)
 
 
-async def raw(stage: Stage, votes: int, size: int) -> float:
-    """Pull and acknowledge everything, through the same port, and look at nothing; return votes a second."""
+async def raw(stage: Stage, votes: int, size: int) -> Run:
+    """Pull and acknowledge everything, through the same port, and look at nothing."""
     settings = stage.settings()
     backend = await opened(settings)
     messages = await _backlog(backend, settings.topic, votes, size)
@@ -79,19 +69,19 @@ async def raw(stage: Stage, votes: int, size: int) -> float:
             if received:
                 await puller.acknowledge([message.ack_id for message in received])
 
-    begun = time.perf_counter()
+    watch = Watch(votes)
     pulls = [asyncio.create_task(pull()) for _ in range(PULLS)]
     await asyncio.wait(pulls, return_when=asyncio.FIRST_COMPLETED)
-    seconds = time.perf_counter() - begun
+    found = watch.stop()
     for task in pulls:
         task.cancel()
     await asyncio.gather(*pulls, return_exceptions=True)
     await backend.close()
-    return votes / seconds
+    return found
 
 
-async def ours(stage: Stage, votes: int, size: int) -> float:
-    """Run one worker until every message is settled; return votes a second."""
+async def ours(stage: Stage, votes: int, size: int) -> Run:
+    """Run one worker until every message is settled."""
     settings = stage.settings()
     backend = await opened(settings)
     poll = await make_poll(backend)
@@ -99,46 +89,46 @@ async def ours(stage: Stage, votes: int, size: int) -> float:
     await publish(backend, settings.topic, messages)
     worker = bootstrap.vote_worker(settings, backend, bootstrap.World())
     stop = asyncio.Event()
-    begun = time.perf_counter()
+    watch = Watch(votes)
     running = asyncio.create_task(worker.run(stop))
-    while worker.health().body["settled"] != len(messages):
-        await asyncio.sleep(0.005)
-    seconds = time.perf_counter() - begun
+    await settled(worker, len(messages))
+    found = watch.stop()
     stop.set()
     await running
-    assert await counted(backend, poll) == votes, "the bench counts exactly, or not at all"
+    await _check(backend, poll, votes)
     await backend.close()
-    return votes / seconds
+    return found
 
 
-async def several(stage: Stage, votes: int, workers: int) -> float:
-    """Publish to worker processes that wait; return votes a second until all are in the ledger."""
+async def several(stage: Stage, votes: int, workers: int) -> Run:
+    """Publish to worker processes that wait, until all votes are in the ledger; the CPU is that of the workers."""
     environ = stage.environ()
     here = stage.local(environ)
-    settings = bootstrap.config.load(environ)
+    settings = config.load(environ)
     backend = await opened(settings)
     poll = await make_poll(backend)
     messages = pack(make_votes(poll, range(votes)), 100)
+
+    async def all_counted() -> bool:
+        return await counted(backend, poll) >= votes
+
     with ExitStack() as running:
-        for _ in range(workers):
-            running.enter_context(here.started(here.worker()))
+        pids = [running.enter_context(here.started(here.worker())).pid for _ in range(workers)]
+        before = sum(map(group_cpu, pids))
         begun = time.perf_counter()
         await publish(backend, settings.topic, messages)
-        while await counted(backend, poll) < votes:
-            await asyncio.sleep(0.05)
-        seconds = time.perf_counter() - begun
+        await until(all_counted)
+        wall = time.perf_counter() - begun
+        cpu = sum(map(group_cpu, pids)) - before
+    await _check(backend, poll, votes)
     await backend.close()
-    return votes / seconds
+    return Run(votes / wall, cpu / votes * 1e6)
 
 
-async def plain(stage: Stage, votes: int) -> float:
-    """Run the App Engine pattern on messages of one vote each; return votes a second."""
-    environ = stage.environ()
-    settings = bootstrap.config.load(environ)
-    backend = await opened(settings)
-    await publish(backend, settings.topic, [Outgoing(b"item_%d" % (number % 5), {}) for number in range(votes)])
-    await backend.close()
-    return await asyncio.to_thread(app_engine.count, environ, votes)
+async def _check(backend: Backend, poll: Poll, votes: int) -> None:
+    found = await counted(backend, poll)
+    if found != votes:
+        raise RuntimeError(f"counted {found} of {votes} votes: no figure is worth anything")
 
 
 async def _backlog(backend: Backend, topic: str, votes: int, size: int) -> Sequence[Outgoing]:

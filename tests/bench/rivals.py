@@ -1,0 +1,126 @@
+"""What people would use instead, on the same messages: one vote each, and one in twenty of them sent twice."""
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+from unittest import mock
+
+import msgspec
+
+from tally import bootstrap, config
+from tally.ports import Outgoing
+from tally.votes import prices
+from tests.bench.measure import Budget, Figure, Outcome, Run, alternate, rates, ratio
+from tests.bench.meter import MeteredStore, Usage, metered_client
+from tests.bench.peers import app_engine, streaming, voter_entity
+from tests.bench.stage import OPTIONS, Stage, Watch, counted, make_poll, make_votes, opened, pack, publish, settled
+
+SECTION = "peers"
+COPIED = 20
+
+
+class Peer(NamedTuple):
+    name: str
+    work: Callable[[str, str, int], None]
+    total: Callable[[str, str], int]
+
+
+PEERS = (
+    Peer("App Engine pattern: pull 100, a transaction an option", app_engine.work, app_engine.total),
+    Peer("streaming pull, a callback a vote, sharded counter", streaming.work, app_engine.total),
+    Peer("one entity a voter", voter_entity.work, voter_entity.total),
+)
+OURS = "Tally's worker"
+PACKED = "Tally's worker, 100 votes a message"
+
+
+class Count(NamedTuple):
+    """What a run cost and whether it counted right."""
+
+    votes: int
+    messages: int
+    total: int
+    usage: Usage
+
+    def note(self) -> str:
+        writes = self.usage.writes * 1_000 / self.votes
+        stream = 2 * self.messages * prices.PUBSUB_LEAST_BYTES * prices.PUBSUB_BYTE
+        dollars = (self.usage.dollars + stream) * 1_000_000 / self.votes
+        off = "exact" if self.total == self.votes else f"wrong by {(self.total - self.votes) / self.votes:+.1%}"
+        return f"{writes:,.3g} writes per 1,000 votes, ${dollars:,.2f} a million, {off}"
+
+
+async def run(stage: Stage) -> Outcome:
+    counts: dict[str, Count] = {}
+
+    async def peer(one: Peer, votes: int) -> Run:
+        timed, counts[one.name] = await _peer(stage, one, votes)
+        return timed
+
+    async def ours(name: str, votes: int, size: int) -> Run:
+        timed, counts[name] = await _ours(stage, votes, size)
+        return timed
+
+    small, large = stage.votes(2_000, least=200), stage.votes(60_000)
+    runs = await alternate(
+        stage.repetitions,
+        {
+            OURS: partial(ours, OURS, large, 1),
+            PACKED: partial(ours, PACKED, 10 * large, 100),
+            **{one.name: partial(peer, one, small) for one in PEERS},
+        },
+    )
+    ratios = [ratio(SECTION, f"{PACKED} ÷ {one.name}", runs[PACKED], runs[one.name]) for one in PEERS]
+    figures: Sequence[Figure] = [
+        *(rates(SECTION, name, "votes/s", found, counts[name].note()) for name, found in runs.items()),
+        *ratios,
+    ]
+    plain = Budget(name="worker, 100 votes a message ÷ the plain pattern", figure=ratios[0], bound=50, aim=100)
+    return Outcome(figures=tuple(figures), budgets=(plain,))
+
+
+async def _peer(stage: Stage, peer: Peer, votes: int) -> tuple[Run, Count]:
+    environ = stage.environ()
+    settings = config.load(environ)
+    backend = await opened(settings)
+    messages = [
+        Outgoing(msgspec.json.encode({"option": OPTIONS[number % 5], "voter": f"v-{number}"}), {})
+        for number in _with_copies(votes)
+    ]
+    await publish(backend, settings.topic, messages)
+    await backend.close()
+    with mock.patch.dict(os.environ, environ), metered_client() as usage:
+        watch = Watch(votes)
+        await asyncio.to_thread(peer.work, settings.project, settings.subscription, len(messages))
+        timed = watch.stop()
+        total = await asyncio.to_thread(peer.total, settings.project, settings.subscription)
+    return timed, Count(votes, len(messages), total, usage)
+
+
+async def _ours(stage: Stage, votes: int, size: int) -> tuple[Run, Count]:
+    settings = stage.settings()
+    backend = await opened(settings)
+    poll = await make_poll(backend)
+    messages = pack(make_votes(poll, _with_copies(votes)), size)
+    await publish(backend, settings.topic, messages)
+    backend.store = store = MeteredStore(backend.store)
+    worker = bootstrap.vote_worker(settings, backend, bootstrap.World())
+    stop = asyncio.Event()
+    watch = Watch(votes)
+    running = asyncio.create_task(worker.run(stop))
+    await settled(worker, len(messages))
+    timed = watch.stop()
+    stop.set()
+    await running
+    usage = store.usage
+    total = await counted(backend, poll)
+    await backend.close()
+    return timed, Count(votes, len(messages), total, usage)
+
+
+def _with_copies(votes: int) -> list[int]:
+    """Number votes, and again those that are sent twice, half-way through."""
+    half = votes // 2
+    return [*range(half), *range(0, votes, COPIED), *range(half, votes)]
