@@ -46,7 +46,7 @@ async def run(stage: Stage) -> Outcome:
     assert not (await recount(backend.store, poll)).differences
     figures.append(_figure("recount", "ballots/s", ballots / (time.perf_counter() - begun)))
     await backend.close()
-    loaded, peak = await asyncio.to_thread(_memory, ballots)
+    loaded, peak = await asyncio.to_thread(_memory, 1_000_000)
     for name, value, bound in (("loaded", loaded, 40), ("at the peak", peak, 60)):
         figure = _figure(f"memory a ballot, {name}", "bytes", value)
         figures.append(figure)
