@@ -29,7 +29,8 @@ async def run(stage: Stage) -> Outcome:
             await publish(backend, settings.topic, pack(make_votes(poll, range(10_000)), 1_000))
         for poll in polls:
             await _until(public.address, poll.id, 10_000)
-            requests = [load.get(public.address, f"/v1/polls/{poll.id}/results")] * stage.votes(32_000 // poll.partitions, least=32)
+            request = load.get(public.address, f"/v1/polls/{poll.id}/results")
+            requests = [request] * stage.votes(32_000 // poll.partitions, least=32)
             rate = await load.send(public.address, requests, connections=8, status=200)
             figures.append(
                 Figure(
