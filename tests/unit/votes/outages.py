@@ -1,0 +1,363 @@
+"""Outages, one a row: voters that try again until their 202, two functions, a worker, and a service that goes away.
+
+    python -m tests.unit.votes.outages
+
+prints the table: what was done, what the worker did, the time to recover, the votes lost and doubled. Time is virtual.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from tally.clock import Stamps
+from tally.errors import BackendError, Busy, Unavailable
+from tally.ports import Outgoing, Upsert, Write
+from tally.testing.clock import VirtualClock
+from tally.testing.faults import FaultyPublisher, FaultyPuller, FaultyStore, Network, Plan
+from tally.testing.loop import VirtualLoop
+from tally.testing.pubsub import FakePubSub
+from tally.testing.store import FakeStore, key_of
+from tally.votes import batch, keys, ledger
+from tally.votes.batch import Vote
+from tally.votes.definitions import Definitions
+from tally.votes.intake import Cast, Intake
+from tally.votes.keyring import KeyRing
+from tally.votes.microbatch import MicroBatcher
+from tally.votes.polls import to_entity
+from tally.votes.records import Words
+from tally.votes.recount import recount
+from tally.votes.worker import Worker
+from tests.unit.votes.pipeline import ballot, poll
+
+DOWN = Unavailable("down", status="UNAVAILABLE")
+FORBIDDEN = Unavailable("forbidden", status="PERMISSION_DENIED")
+STORE = ("get", "commit", "query")
+VOTES_PER_SECOND, VOTES = 2, 200  # at most so many while it lasts
+STRAY_EVERY = 5  # seconds between votes for an option that there is not: they become dead letters
+WARM_UP, PATIENCE = 15, 400
+MADE = poll(partitions=4)
+POISONED = 2
+_SHARDS = {keys.shard(MADE.id, number)[0][1] for number in range(MADE.partitions)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outage:
+    """`worker` and `function` name the calls that fail, of each; `latency`: mean seconds of one way for all calls."""
+
+    what: str
+    seconds: int
+    worker: tuple[str, ...] = ()
+    function: tuple[str, ...] = ()
+    error: BackendError = DOWN
+    latency: float = 0.005
+    poisoned: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.what}, {self.seconds} s"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What came of an outage. Of messages: `held` at most, `tried`: pulled during the last half of it.
+
+    `refused`: answers of 503; `unhealthy`: seconds until health said so, None if it never did; `recovered`: seconds
+    from the end of the outage until all that had come in before was settled and health was good.
+    """
+
+    outage: Outage
+    held: int
+    tried: int
+    parked: tuple[int, ...]
+    store_down: bool
+    neighbours: int
+    refused: int
+    unhealthy: int | None
+    recovered: int
+    accepted: int
+    lost: int
+    doubled: int
+    dead_letters_lost: int
+    good_votes_dead: int
+
+    @property
+    def did(self) -> str:
+        """Say in words what the worker and the functions did."""
+        said = []
+        if self.store_down:
+            said.append(f"said store_down, pulled {self.tried} in the last half")
+        if self.parked:
+            said.append(f"parked {', '.join(map(str, self.parked))}")
+        if self.refused:
+            said.append(f"{self.refused} answers of 503")
+        said.append(f"held {self.held} at most")
+        said.append("health good" if self.unhealthy is None else f"health bad after {self.unhealthy} s")
+        return "; ".join(said)
+
+
+OUTAGES = (
+    *(Outage(what="Datastore gone", seconds=seconds, worker=STORE, function=STORE) for seconds in (1, 60, 600)),
+    *(Outage(what="Pub/Sub gone, pull", seconds=seconds, worker=("pull",)) for seconds in (1, 60, 600)),
+    *(Outage(what="Pub/Sub gone, acknowledge", seconds=seconds, worker=("acknowledge",)) for seconds in (1, 60, 600)),
+    *(Outage(what="Pub/Sub gone, extend", seconds=seconds, worker=("extend",)) for seconds in (1, 60, 600)),
+    *(Outage(what="Pub/Sub gone, dead letters", seconds=seconds, worker=("publish",)) for seconds in (1, 60, 600)),
+    *(Outage(what="Pub/Sub gone, function", seconds=seconds, function=("publish",)) for seconds in (1, 60, 600)),
+    Outage(
+        what="Pub/Sub gone for all",
+        seconds=600,
+        worker=("pull", "acknowledge", "extend", "publish"),
+        function=("publish",),
+    ),
+    Outage(what="both slow by 2 s", seconds=120, latency=1.0),
+    Outage(what="one partition poisoned", seconds=600, poisoned=True),
+    Outage(what="permission on Datastore lost", seconds=600, worker=STORE, error=FORBIDDEN),
+    Outage(what="permission to commit lost", seconds=600, worker=("commit",), error=FORBIDDEN),
+    Outage(what="permission to pull lost", seconds=600, worker=("pull",), error=FORBIDDEN),
+)
+
+
+class _Watched(FakePubSub):
+    """Knows which messages of votes were published and which are settled."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__(clock=clock)
+        self.open: dict[str, None] = {}
+        for name in ("votes", "votes-dead"):
+            self.create_topic(name)
+            self.create_subscription(name, name)
+        self.puller("votes").on_settled = self.open.pop
+
+    async def publish(self, topic: str, messages: Sequence[Outgoing]) -> Sequence[str]:
+        ids = await super().publish(topic, messages)
+        if topic == "votes":
+            self.open.update(dict.fromkeys(ids))
+        return ids
+
+
+class _Function:
+    """An instance of the function, with a network of its own."""
+
+    def __init__(self, store: FakeStore, pubsub: FakePubSub, clock: VirtualClock, plan: Plan) -> None:
+        network = Network(plan)
+        random = Random(plan.random.random())
+        batcher = MicroBatcher(FaultyPublisher(pubsub, network), clock, random)
+        definitions = Definitions(FaultyStore(store, network), clock, random, KeyRing({"1": b"k" * 32}))
+        self.intake = Intake(definitions, batcher, Stamps(clock), "votes", lambda: random.randbytes(16))
+
+
+class _Voters:
+    """Clients that vote, each until its 202; they wait longer each time."""
+
+    def __init__(self, functions: Sequence[_Function], seconds: int) -> None:
+        self._seconds = seconds
+        self.accepted: list[bytes] = []
+        self.refused = 0
+        self._functions = functions
+        self._voting: set[asyncio.Task[None]] = set()
+
+    async def come(self) -> None:
+        number = 0
+        while True:
+            task = asyncio.create_task(self._vote(number))
+            self._voting.add(task)
+            task.add_done_callback(self._voting.discard)
+            number += 1
+            await asyncio.sleep(max(1 / VOTES_PER_SECOND, self._seconds / VOTES))
+
+    async def done(self) -> None:
+        await asyncio.gather(*self._voting)
+
+    async def _vote(self, number: int) -> None:
+        cast = Cast(option="red", voter=f"v-{number}")
+        attempt = 0
+        while True:
+            try:
+                receipt = await self._functions[(number + attempt) % 2].intake.vote(MADE.id, cast, None)
+                break
+            except Busy as busy:
+                self.refused += 1
+                await asyncio.sleep((busy.retry_after or 1) * min(2**attempt, 16))
+                attempt += 1
+        self.accepted.append(receipt.ballot)
+
+
+class _Scene:
+    def __init__(self, outage: Outage, seed: int) -> None:
+        self.outage = outage
+        self.clock = VirtualClock()
+        self.store = FakeStore(clock=self.clock)
+        self.pubsub = _Watched(self.clock)
+        random = Random(seed)
+        self.worker_plan, self.function_plan = (Plan(random, {}, latency=0.005) for _ in range(2))
+        network = Network(self.worker_plan)
+        self.workers_store = FaultyStore(self.store, network)
+        functions = [_Function(self.store, self.pubsub, self.clock, self.function_plan) for _ in range(2)]
+        self.voters = _Voters(functions, outage.seconds)
+        self.worker = Worker(
+            self.workers_store,
+            FaultyPuller(self.pubsub.puller("votes"), network),
+            FaultyPublisher(self.pubsub, network),
+            dead_letter_topic="votes-dead",
+            clock=self.clock,
+            random=random,
+        )
+        self.strays: set[bytes] = set()
+
+    async def play(self) -> Row:
+        await self.store.commit([Upsert(to_entity(MADE))])
+        stop = asyncio.Event()
+        running = asyncio.create_task(self.worker.run(stop))
+        guests = [asyncio.create_task(self.voters.come()), asyncio.create_task(self._stray())]
+        await asyncio.sleep(WARM_UP)
+        assert self.worker.health().ok
+        self._begin()
+        watch = await self._watch()
+        self._end()
+        recovered = await self._recovered()
+        for guest in guests:
+            guest.cancel()
+        await self.voters.done()
+        await self._until(lambda: not self.pubsub.open and not self.worker._inbox.busy)
+        assert self.worker.health().ok
+        stop.set()
+        assert await running == 0
+        return await self._judge(watch, recovered)
+
+    def _begin(self) -> None:
+        for plan, calls in ((self.worker_plan, self.outage.worker), (self.function_plan, self.outage.function)):
+            for call in calls:
+                plan.break_down(call, self.outage.error)
+            plan.latency = self.outage.latency
+        if self.outage.poisoned:
+            self.workers_store.poison = _poison
+
+    def _end(self) -> None:
+        for plan in (self.worker_plan, self.function_plan):
+            for call in (*self.outage.worker, *self.outage.function):
+                plan.break_down(call, None)
+            plan.latency = 0.005
+        self.workers_store.poison = None
+
+    async def _watch(self) -> "_Watch":
+        watch = _Watch()
+        before = self._counted()
+        for second in range(self.outage.seconds):
+            if second == self.outage.seconds // 2:
+                watch.pulled = self.worker._inbox._next
+            await asyncio.sleep(1)
+            watch.look(self.worker, second + 1)
+        watch.pulled = self.worker._inbox._next - watch.pulled
+        watch.neighbours = self._counted() - before
+        return watch
+
+    def _counted(self) -> int:
+        shards = (entity for entity in self.store.of_kind(keys.SHARD) if entity.key[0][1] in _SHARDS)
+        return sum(ledger.parse_shard(entity).ballots for entity in shards)
+
+    async def _recovered(self) -> int:
+        """Wait until what had come in is settled and health is good; return the seconds."""
+        begun = asyncio.get_running_loop().time()
+        backlog = list(self.pubsub.open)
+        await self._until(lambda: self.worker.health().ok and not any(each in self.pubsub.open for each in backlog))
+        return round(asyncio.get_running_loop().time() - begun)
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        for _ in range(PATIENCE):
+            if condition():
+                return
+            await asyncio.sleep(1)
+        raise TimeoutError(f"{self.outage}: not within {PATIENCE} s: {self.worker.health().body}")
+
+    async def _stray(self) -> None:
+        """Publish past the functions a vote for an option that the poll has not, now and then."""
+        number = 0
+        while True:
+            stray = ballot("stray", number)
+            number += 1
+            self.strays.add(stray)
+            data = batch.encode([Vote(MADE.id, "none", stray, self.clock.now())])
+            await self.pubsub.publish("votes", [Outgoing(data, {})])
+            await asyncio.sleep(STRAY_EVERY)
+
+    async def _judge(self, watch: "_Watch", recovered: int) -> Row:
+        counted = await recount(self.store, MADE)
+        assert not counted.differences
+        records = counted.records
+        counted_ballots = _ballots(records.high, records.low)
+        accepted = set(self.voters.accepted)
+        dead = await self._dead()
+        return Row(
+            outage=self.outage,
+            held=watch.held,
+            tried=watch.pulled,
+            parked=tuple(sorted(watch.parked)),
+            store_down=watch.store_down,
+            neighbours=watch.neighbours,
+            refused=self.voters.refused,
+            unhealthy=watch.unhealthy,
+            recovered=recovered,
+            accepted=len(accepted),
+            lost=len(accepted - counted_ballots),
+            doubled=self._counted() - len(accepted),
+            dead_letters_lost=len(self.strays - dead),
+            good_votes_dead=len(dead - self.strays),
+        )
+
+    async def _dead(self) -> set[bytes]:
+        """Return the ballots of all dead letters."""
+        ballots: set[bytes] = set()
+        puller = self.pubsub.puller("votes-dead")
+        while received := await puller.pull(1_000):
+            for columns in batch.decode(received).columns:
+                ballots |= _ballots(columns.high, columns.low)
+            await puller.acknowledge([message.ack_id for message in received])
+        return ballots
+
+
+class _Watch:
+    """What was seen of the worker during an outage."""
+
+    def __init__(self) -> None:
+        self.held = 0
+        self.pulled = 0
+        self.neighbours = 0
+        self.parked: set[int] = set()
+        self.store_down = False
+        self.unhealthy: int | None = None
+
+    def look(self, worker: Worker, second: int) -> None:
+        health = worker.health()
+        self.held = max(self.held, int(health.body["held"]))  # type: ignore[call-overload]  # an int
+        self.parked.update(lane.partition for lane in worker._lanes.parked())
+        self.store_down = self.store_down or bool(health.body["store_down"])
+        if not health.ok and self.unhealthy is None:
+            self.unhealthy = second
+
+
+def _ballots(high: Words, low: Words) -> set[bytes]:
+    return {first.to_bytes(8) + last.to_bytes(8) for first, last in zip(high.tolist(), low.tolist(), strict=True)}
+
+
+def _poison(writes: Sequence[Write]) -> BackendError | None:
+    return DOWN if key_of(writes[0])[0] == keys.shard(MADE.id, POISONED)[0] else None
+
+
+def run(outage: Outage, *, seed: int = 1) -> Row:
+    async def main() -> Row:
+        return await _Scene(outage, seed).play()
+
+    with VirtualLoop() as loop:
+        return loop.run(main())
+
+
+def table(rows: Sequence[Row]) -> str:
+    lines = ["| what was done | what it did | recovered after | accepted | lost | doubled |", "|--|--|--|--|--|--|"]
+    lines += [
+        f"| {row.outage} | {row.did} | {row.recovered} s | {row.accepted} | {row.lost} | {row.doubled} |"
+        for row in rows
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(table([run(outage) for outage in OUTAGES]))
