@@ -211,9 +211,10 @@ class Worker:
 
     def _look_for_movement(self) -> None:
         progress = (self._inbox.settled_messages, self._lanes.progress)
-        idle = not self._inbox.busy and self._time() - self._answered_at < STUCK_AFTER
-        if progress != self._progress or idle:
+        if progress != self._progress:
             self._moved_at = self._time()
+        elif not self._inbox.busy:
+            self._moved_at = max(self._moved_at, self._answered_at)
         self._progress = progress
 
     def _ended(self) -> int | None:
