@@ -6,9 +6,10 @@ VOTES ?= 100000
 WORKERS ?= 2
 SEEDS ?= 1000
 SEED ?=
+ROUNDS ?= 30
 ARGS ?=
 
-.PHONY: setup demo run test infra-tools deploy plan destroy scale lint lint-all clean simulate bench
+.PHONY: setup demo run test infra-tools deploy plan destroy scale lint lint-all clean simulate bench chaos
 
 setup: $(VENV)/installed
 
@@ -51,6 +52,9 @@ bench: setup
 
 simulate: setup
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+chaos: setup
+	$(BIN)/python -m tests.chaos --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 lint: setup
 	$(BIN)/ruff check .

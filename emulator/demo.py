@@ -92,7 +92,7 @@ class Demo:
 
     def redelivered(self) -> int:
         """Return how many message ids were pulled by two workers, by their logs."""
-        pulled = Counter(identity for worker in self.workers for identity in _pulled(worker.log))
+        pulled = Counter(identity for worker in self.workers for identity in set(pulled(worker.log)))
         return sum(1 for workers in pulled.values() if workers > 1)
 
     def _jobs(self) -> Iterator[list[int]]:
@@ -214,12 +214,12 @@ class Demo:
             await asyncio.sleep(0.2)
 
 
-def _pulled(log: Path) -> set[str]:
+def pulled(log: Path) -> list[str]:
     """Return the message ids that a worker said it pulled; the last line may be cut short by its death."""
-    ids: set[str] = set()
+    ids: list[str] = []
     for line in log.read_bytes().splitlines():
         if b'"action":"pulled"' in line and line.endswith(b"}"):
-            ids.update(msgspec.convert(msgspec.json.decode(line)["ids"], list[str]))
+            ids.extend(msgspec.convert(msgspec.json.decode(line)["ids"], list[str]))
     return ids
 
 

@@ -74,6 +74,12 @@ class Process:
             time.sleep(0.05)
         raise StartError(f"{self.program.name} is not ready after {READY_SECONDS:.0f} s:\n{self._end_of_log()}")
 
+    def wait(self, seconds: float) -> int | None:
+        """Wait until it ends by itself; return its exit code, or None if it still runs."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._child.wait(seconds)
+        return None
+
     def stop(self) -> None:
         stop(self._child)
 
