@@ -19,9 +19,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from emulator import google
 from emulator.http_client import Connection
 from emulator.local import BackendChoice, Local, local
-from emulator.process import Process
+from emulator.process import Process, StartError
 from tally import bootstrap, config
 from tally.clock import SystemClock
 from tally.ports import Outgoing
@@ -283,14 +284,16 @@ async def _make_poll(admin: str, votes: int) -> None:
 def main(votes: int, workers: int, backend: str) -> None:
     """Count votes on this machine while a worker is killed; the last line is JSON, exit code 0 if it was exact."""
     console = Console(stderr=True)
-    with (
-        tempfile.TemporaryDirectory(prefix="tally-demo-") as state,
-        local(cast(BackendChoice, backend), Path(state)) as here,
-    ):
-        try:
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="tally-demo-") as state,
+            local(cast(BackendChoice, backend), Path(state)) as here,
+        ):
             result = asyncio.run(_demo(here, votes, workers, console))
-        except (Failed, TimeoutError) as error:
-            raise click.ClickException(str(error) or "the votes were not counted in time") from error
+    except (Failed, google.Missing, StartError) as error:
+        raise click.ClickException(str(error)) from error
+    except TimeoutError as error:
+        raise click.ClickException("the votes were not counted in time") from error
     click.echo(msgspec.json.encode(result))
     sys.exit(0 if result["exact"] and result["redelivered"] else 1)
 

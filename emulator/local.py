@@ -4,7 +4,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -38,9 +38,9 @@ class Local:
             environ={**self.environ, "FUNCTION_TARGET": target},
         )
 
-    def serve(self) -> Program:
-        """Serve both targets on one port."""
-        return self._tally("serve", "serve", "--port")
+    def serve(self, port: int = 0) -> Program:
+        """Serve both targets on one port; 0 takes a free one."""
+        return replace(self._tally("serve", "serve", "--port"), port=port)
 
     def worker(self, *options: str) -> Program:
         return self._tally("worker", "worker", "--host", "127.0.0.1", *options, "--port")

@@ -30,7 +30,8 @@ class StartError(Exception):
 class Program:
     """`command` makes the arguments for a port; `GET ready_path` answers 200 once it is ready.
 
-    An emulator's address goes into the environment variable `variable`. `environ` None: that of this process.
+    An emulator's address goes into the environment variable `variable`. `environ` None: that of this process. `port` 0: a
+    free one.
     """
 
     name: str
@@ -38,13 +39,14 @@ class Program:
     variable: str = ""
     ready_path: str = "/"
     environ: Mapping[str, str] | None = None
+    port: int = 0
 
 
 class Process:
     """A started server. `address` is host:port."""
 
     def __init__(self, program: Program, log_dir: Path) -> None:
-        self._port = port = free_port()
+        self._port = port = program.port or free_port()
         log_dir.mkdir(parents=True, exist_ok=True)
         self.program = program
         self.address = f"127.0.0.1:{port}"

@@ -9,7 +9,9 @@ from typing import cast
 
 import click
 
+from emulator import google
 from emulator.local import BackendChoice, local
+from emulator.process import StartError
 
 _TRY = """\
 Make a poll, vote, and read the result:
@@ -24,13 +26,21 @@ Make a poll, vote, and read the result:
 @click.command()
 @click.option("--backend", type=click.Choice(["auto", "emulator", "embedded"]), default="auto", show_default=True)
 @click.option("--state", type=click.Path(path_type=Path), default=Path(".tally"), show_default=True)
-def main(backend: str, state: Path) -> None:
+@click.option("--port", default=8080, show_default=True, help="Port of the functions; 0 takes a free one.")
+def main(backend: str, state: Path, port: int) -> None:
     """Keep Tally running on this machine, until SIGINT or SIGTERM."""
     signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        _run(cast(BackendChoice, backend), state, port)
+    except (google.Missing, StartError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _run(backend: BackendChoice, state: Path, port: int) -> None:
     with (
         contextlib.suppress(KeyboardInterrupt),
-        local(cast(BackendChoice, backend), state) as here,
-        here.started(here.serve()) as serve,
+        local(backend, state) as here,
+        here.started(here.serve(port)) as serve,
         here.started(here.worker()) as worker,
     ):
         click.echo(f"backend   {here.backend}")

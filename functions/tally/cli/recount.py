@@ -121,7 +121,8 @@ def _show(made: Certificate, as_json: bool) -> None:
     if as_json:
         print_json(made)
         return
-    table = Table("option", "votes", title=made.poll)
+    table = Table("option", title=made.poll)
+    table.add_column("votes", justify="right")
     for option, count in made.counts.items():
         table.add_row(option, f"{count:,}")
     table.add_row("total", f"{made.ballots:,}")
