@@ -30,8 +30,8 @@ class StartError(Exception):
 class Program:
     """`command` makes the arguments for a port; `GET ready_path` answers 200 once it is ready.
 
-    An emulator's address goes into the environment variable `variable`. `environ` None: that of this process. `port` 0: a
-    free one.
+    An emulator's address goes into the environment variable `variable`. `environ` None: that of this process. `port` 0:
+    a free one.
     """
 
     name: str

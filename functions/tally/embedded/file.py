@@ -131,13 +131,14 @@ class File:
         _refuse_network(folder)
         connection = self.connect(mode="rwc")
         try:
-            with turn.taken():
-                self._create_tables(connection)
+            if not self._has_tables(connection):  # a stopped process that holds the turn keeps nobody from opening
+                with turn.taken():
+                    self._create_tables(connection)
         finally:
             connection.close()
             turn.close()
 
-    def _create_tables(self, connection: sqlite3.Connection) -> None:
+    def _has_tables(self, connection: sqlite3.Connection) -> bool:
         application = connection.execute("PRAGMA application_id").fetchone()[0]
         found = connection.execute("PRAGMA user_version").fetchone()[0]
         if application == APPLICATION:
@@ -146,9 +147,14 @@ class File:
                     f"{self.path} has format {found}, made by a newer Tally; this one knows up to {FORMAT}: "
                     "upgrade, or set TALLY_STATE to another folder"
                 )
-            return
+            return True
         if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             raise ConfigError(f"{self.path} is a SQLite file, but not Tally's: set TALLY_STATE to another folder")
+        return False
+
+    def _create_tables(self, connection: sqlite3.Connection) -> None:
+        if self._has_tables(connection):
+            return
         connection.execute("PRAGMA journal_mode = WAL")
         connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} COMMIT;")
         _sync_folder(self.path.parent)
