@@ -3,7 +3,9 @@ locals {
   indexes = {}
   # Kind → the property whose instant deletes the entity, within about a day; the code keeps it unindexed.
   ttl_fields = {
-    Task = "expire_at"
+    Task     = "expire_at"
+    TaskBlob = "expire_at"
+    TaskRun  = "expire_at"
   }
 
   database_condition = {

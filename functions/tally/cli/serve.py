@@ -43,6 +43,7 @@ async def _serve(host: str, port: int) -> None:
     system = await bootstrap.open_tasks(settings, backend, world)
     site = bootstrap.whole_site(settings, backend, world, system)
     stop = asyncio.Event()
+    sweeping = asyncio.create_task(system.sweeper(()).run())
     pushing = None
     if settings.backend == "embedded" and settings.push_queues:
         pushing = asyncio.create_task(bootstrap.push_loop(settings, backend, world, system).run(stop))
@@ -54,6 +55,7 @@ async def _serve(host: str, port: int) -> None:
         await server.serve(sockets=[listener])
     finally:
         stop.set()
+        sweeping.cancel()
         if pushing is not None:
             await pushing
         await system.close()

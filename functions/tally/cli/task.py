@@ -1,7 +1,7 @@
-"""`tally task`: calls of task functions: make one, look at it, cancel it; list and replay what is parked."""
+"""`tally task`: calls of task functions: make one, look at it, cancel it; list, replay, drop what is parked."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 import msgspec
@@ -9,10 +9,13 @@ import msgspec
 from tally import bootstrap
 from tally.cli.console import Group, import_from_here, json_option, print_json, run
 from tally.clock import to_datetime
-from tally.errors import InvalidInput, NotFound
+from tally.errors import NotFound
 from tally.tasks import deferred
 from tally.tasks import run as runs
 from tally.tasks.client import Tasks
+from tally.tasks.parked import Parked
+from tally.tasks.parking import Parking
+from tally.tasks.system import TaskSystem
 
 T = TypeVar("T")
 
@@ -100,70 +103,114 @@ def cancel(run_id: str) -> None:
     click.echo("cancelled" if cancelled else "it had ended")
 
 
+@task.command()
+def sweep() -> None:
+    """Add what transactions left in the outbox, and remove records whose time is over.
+
+    Workers with queues and `tally serve` do so by themselves; run it now and then where there are neither.
+
+    \b
+    Example:
+      tally task sweep
+    """
+
+    async def work(system: TaskSystem) -> tuple[int, int]:
+        return await system.outbox().sweep(), await system.tasks.runs.sweep()
+
+    added, removed = _with_system(work)
+    click.echo(f"{added} tasks added, {removed} records removed")
+
+
 @task.group(cls=Group)
 def parked() -> None:
-    """Calls that could not be run, or were given up: nothing is dropped."""
+    """What could not be run, was given up, or was taken by no queue: nothing is dropped by itself."""
 
 
 @parked.command("list")
 @json_option
 def list_parked(as_json: bool) -> None:
-    """List parked calls with the reason and the last error.
+    """List what is parked, with the reason and the last error. An id `outbox:…` is a task from a transaction.
 
     \b
     Example:
       tally task parked list --json
     """
 
-    async def work(tasks: Tasks) -> list[dict[str, Any]]:
-        return [
-            {
-                "id": each.id,
-                "call": each.call,
-                "queue": each.queue,
-                "reason": each.reason,
-                "at": _time(each.at),
-                "error": each.error,
-            }
-            async for each in tasks.parked()
-        ]
+    async def work(system: TaskSystem) -> list[Parked]:
+        return [each async for each in system.parking().all()]
 
-    found = _with_tasks(work)
+    found = _with_system(work)
     if as_json:
-        print_json(found)
+        shown = ("id", "call", "queue", "reason", "error")
+        print_json([{**{name: getattr(each, name) for name in shown}, "at": _time(each.at)} for each in found])
         return
     for each in found:
-        line = each["error"].splitlines()[-1] if each["error"] else ""
-        click.echo(f"{each['id']}  {each['at']}  {each['call'] or '?'}  {each['reason']}  {line}")
+        line = each.error.splitlines()[-1] if each.error else ""
+        click.echo(f"{each.id}  {_time(each.at)}  {each.call or '?'}  {each.queue}  {each.reason}  {line}")
 
 
 @parked.command()
-@click.argument("run_ids", nargs=-1)
-@click.option("--all", "every", is_flag=True, help="Replay all that are parked.")
-def replay(run_ids: tuple[str, ...], every: bool) -> None:
-    """Enqueue parked calls again.
+@click.argument("ids", nargs=-1)
+@click.option("--all", "every", is_flag=True, help="All that is parked.")
+def replay(ids: tuple[str, ...], every: bool) -> None:
+    """Enqueue again what is parked.
 
     \b
     Example:
       tally task parked replay --all
     """
-    if bool(run_ids) == every:
-        raise InvalidInput("give ids, or --all")
 
-    async def work(tasks: Tasks) -> int:
-        chosen = [each.id async for each in tasks.parked()] if every else list(run_ids)
-        for run_id in chosen:
-            await tasks.replay(run_id)
-        return len(chosen)
+    async def act(parking: Parking, parked_id: str) -> bool:
+        if not (taken := await parking.replay(parked_id)):
+            click.echo(f"{parked_id}: not taken", err=True)
+        return taken
 
-    click.echo(f"{_with_tasks(work)} replayed")
+    click.echo(f"{_with_each(ids, every, act)} replayed")
+
+
+@parked.command()
+@click.argument("ids", nargs=-1)
+@click.option("--all", "every", is_flag=True, help="All that is parked.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def drop(ids: tuple[str, ...], every: bool, yes: bool) -> None:
+    """Delete for good what is parked.
+
+    \b
+    Example:
+      tally task parked drop 01JABCDEF
+    """
+    if every and not yes:
+        click.confirm("Delete all that is parked?", abort=True, err=True)
+
+    async def act(parking: Parking, parked_id: str) -> bool:
+        await parking.drop(parked_id)
+        return True
+
+    click.echo(f"{_with_each(ids, every, act)} dropped")
+
+
+def _with_each(ids: tuple[str, ...], every: bool, act: Callable[[Parking, str], Awaitable[bool]]) -> int:
+    """Act on what is parked, by ids or all; return how many times it went well."""
+    if bool(ids) == every:
+        raise click.UsageError("give ids, or else --all")
+
+    async def work(system: TaskSystem) -> int:
+        parking = system.parking()
+        chosen = [each.id async for each in parking.all()] if every else ids
+        return sum([await act(parking, parked_id) for parked_id in chosen])
+
+    return _with_system(work)
 
 
 def _with_tasks(work: Callable[[Tasks], Awaitable[T]]) -> T:
+    return _with_system(lambda system: work(system.tasks))
+
+
+def _with_system(work: Callable[[TaskSystem], Awaitable[T]]) -> T:
     async def main() -> T:
         import_from_here()
         async with bootstrap.task_queues() as system:
-            return await work(system.tasks)
+            return await work(system)
 
     try:
         return run(main())

@@ -11,11 +11,9 @@ from random import Random
 import msgspec
 
 from tally import limits
-from tally.clock import to_datetime
 from tally.errors import NotFound, TooLarge
 from tally.ports import Delete, Entity, Key, Store, Upsert, Write, read
-
-KIND = "TaskBlob"
+from tally.tasks import expiry, keys
 
 
 class Blob(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +24,7 @@ class Blob(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
 
     def chunks(self) -> tuple[Key, ...]:
-        return tuple(((KIND, f"{self.id}:{index}"),) for index in range(-(-self.size // limits.CHUNK_BYTES)))
+        return tuple(keys.chunk(self.id, index) for index in range(-(-self.size // limits.CHUNK_BYTES)))
 
 
 async def put(store: Store, data: bytes, *, expires: int | None, random: Random) -> Blob:
@@ -36,16 +34,15 @@ async def put(store: Store, data: bytes, *, expires: int | None, random: Random)
     blob = Blob(id=f"{random.getrandbits(128):032x}", size=len(data), digest=sha256(data).hexdigest())
     for index, key in enumerate(blob.chunks()):
         chunk = data[index * limits.CHUNK_BYTES : (index + 1) * limits.CHUNK_BYTES]
-        properties = {"data": chunk, "expires": None if expires is None else to_datetime(expires)}
-        await store.commit([Upsert(Entity(key=key, properties=properties))])
+        await store.commit([Upsert(expiry.entity(key, {"data": chunk}, expires))])
     return blob
 
 
 async def get(store: Store, blob: Blob) -> bytes:
     """Read a blob whole. Raises NotFound when a chunk is missing or is not what was written."""
     found: dict[Key, Entity] = {}
-    for keys in _by_lookup(blob.chunks()):
-        found.update((await read(store, keys))[0])
+    for part in _by_lookup(blob.chunks()):
+        found.update((await read(store, part))[0])
     data = b"".join(_bytes(found[key]) for key in blob.chunks() if key in found)
     if sha256(data).hexdigest() != blob.digest:
         raise NotFound(f"blob {blob.id} of {blob.size} bytes is not there any more")
@@ -62,8 +59,8 @@ def _bytes(entity: Entity) -> bytes:
     return data if isinstance(data, bytes) else b""
 
 
-def _by_lookup(keys: tuple[Key, ...]) -> Iterator[tuple[Key, ...]]:
+def _by_lookup(chunks: tuple[Key, ...]) -> Iterator[tuple[Key, ...]]:
     """Cut the keys so that no lookup's answer passes LOOKUP_BYTES."""
     step = limits.LOOKUP_BYTES // limits.CHUNK_BYTES
-    for start in range(0, len(keys), step):
-        yield keys[start : start + step]
+    for start in range(0, len(chunks), step):
+        yield chunks[start : start + step]

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from random import Random
 
 import msgspec
@@ -9,7 +10,7 @@ from msgspec.structs import replace
 
 from tally import limits
 from tally.clock import SECOND, Clock, Stamps
-from tally.errors import Unavailable
+from tally.errors import Refused, Unavailable
 from tally.ports import Store
 from tally.retry import full_jitter
 from tally.tasks import blobs
@@ -17,9 +18,10 @@ from tally.tasks.call import VERSION, Call, Carrier, Delivery, decode, digest, e
 from tally.tasks.codec import Codec, Undecodable
 from tally.tasks.context import running
 from tally.tasks.deferred import Options, Registry, Request
+from tally.tasks.parked import Parked, ParkedCalls
 from tally.tasks.results import Handle, Results
 from tally.tasks.run import ENDED, UNRUN, Run, State
-from tally.tasks.runs import Parked, Runs, restarted
+from tally.tasks.runs import Runs, restarted
 from tally.tasks.task import TRACE_HEADER, Unique, seconds
 
 _TRIES = 4
@@ -44,6 +46,7 @@ class Tasks:
     ) -> None:
         self.registry = registry
         self.runs = Runs(store, clock, random)
+        self._parked = ParkedCalls(store)
         self._results = Results(self.runs, store, clock, self._codec_of)
         self._store = store
         self._carrier = carrier
@@ -71,11 +74,11 @@ class Tasks:
 
     def parked(self) -> AsyncIterator[Parked]:
         """Every call that could not be run or was given up."""
-        return self.runs.all_parked()
+        return self._parked.all()
 
     async def replay(self, run_id: str) -> Handle:
         """Enqueue a parked call again, with all its attempts before it. Raises NotFound, Unavailable."""
-        parked, version = await self.runs.parked(run_id)
+        parked, version = await self._parked.get(run_id)
         epoch = self._epochs.next()
         try:
             call = replace(decode(parked.payload), id=parked.id, epoch=epoch, due=epoch, ends=None)
@@ -101,8 +104,14 @@ class Tasks:
                 headers=parked.headers,
             )
         )
-        await self.runs.drop_parked(run_id, version)
+        with suppress(Refused):  # it has run since, and was parked anew
+            await self._parked.drop(run_id, version)
         return self.handle(run_id)
+
+    async def drop(self, run_id: str) -> None:
+        """Drop a parked call for good; the record of its run stays for its time. Raises NotFound, BackendError."""
+        _, version = await self._parked.get(run_id)
+        await self._parked.drop(run_id, version)
 
     def _new_run(self, request: Request, now: int) -> Run:
         identity = request.task.identity(request.queue)

@@ -14,16 +14,21 @@ QUEUE = "TaskQueue"
 TASK = "Task"
 PAYLOAD = "TaskPayload"
 OUTBOX = "TaskOutbox"
+RUN = "TaskRun"
+PARKED = "TaskParked"
+BLOB = "TaskBlob"
 
 # Composite indexes that the store must have before the queues run: (kind, properties). There are none.
 INDEXES: tuple[tuple[str, tuple[str, ...]], ...] = ()
 # Properties by which the store may delete entities that are past it (a time-to-live policy): (kind, property).
-TIME_TO_LIVE = ((TASK, "expire_at"),)
+EXPIRE_AT = "expire_at"
+TIME_TO_LIVE = ((TASK, EXPIRE_AT), (RUN, EXPIRE_AT), (BLOB, EXPIRE_AT))
 
 # The indexed properties of a row.
 DUE, TAGGED, PHASE, GONE = "due", "tagged", "phase", "gone"
 # What `phase` tells apart.
 LEASED, DEAD, DONE = "leased", "dead", "done"
+EXPIRY_SHARDS = 16
 
 
 class Place(NamedTuple):
@@ -52,6 +57,18 @@ def outbox(entry: str) -> Key:
     return ((OUTBOX, entry),)
 
 
+def run(run_id: str) -> Key:
+    return ((RUN, run_id),)
+
+
+def parked(run_id: str) -> Key:
+    return ((PARKED, run_id),)
+
+
+def chunk(blob_id: str, index: int) -> Key:
+    return ((BLOB, f"{blob_id}:{index}"),)
+
+
 def due(queue_name: str, shard: int, eta: int, name: str) -> str:
     return f"{queue_name}:{shard:02d}:{eta:020d}:{name}"
 
@@ -66,6 +83,11 @@ def phase(queue_name: str, shard: int, state: str, instant: int) -> str:
 
 def gone(queue_name: str, shard: int, instant: int) -> str:
     return f"{queue_name}:{shard:02d}:{instant:020d}"
+
+
+def expires(key: Key, instant: int) -> str:
+    spread = blake2b(str(key[-1][1]).encode(), digest_size=1).digest()[0]
+    return f"{spread % EXPIRY_SHARDS:02d}:{instant:020d}"
 
 
 def due_range(queue_name: str, shard: int, until: int | None = None, *, since: int = 0) -> tuple[Filter, ...]:
@@ -88,6 +110,11 @@ def phase_range(queue_name: str, shard: int, state: str, since: int = 0) -> tupl
 def gone_range(queue_name: str, shard: int, until: int) -> tuple[Filter, ...]:
     """Return the filters for the tombstones that have served their time at `until`."""
     return _range(GONE, f"{queue_name}:{shard:02d}:", until)
+
+
+def expired_range(shard: int, until: int) -> tuple[Filter, ...]:
+    """Return the filters for the entities of a kind whose time is over at `until`."""
+    return _range(GONE, f"{shard:02d}:", until)
 
 
 def _range(name: str, prefix: str, until: int | None) -> tuple[Filter, ...]:

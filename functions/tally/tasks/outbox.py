@@ -9,7 +9,7 @@ parked with the reason. For a pull queue in the same store `PullQueue.prepare` d
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Protocol
@@ -21,6 +21,7 @@ from tally.logs import event
 from tally.ports import Delete, Entity, Filter, Insert, OnConflict, Query, Store, Update, read
 from tally.tasks import envelope, keys
 from tally.tasks.outcome import Outcome
+from tally.tasks.parked import Parked
 from tally.tasks.task import Task, check_queue
 
 WAITING, PARKED = "waiting", "parked"
@@ -53,7 +54,7 @@ def entry(queue: str, task: Task, *, clock: Clock, random: Random) -> Entry:
         "queue": check_queue(queue),
         "task": envelope.encode(replace(task.at(now), payload=b"")),
         "payload": task.payload,
-        WAITING: f"{int(entry_id[0], _SHARDS):02d}:{now:020d}",
+        WAITING: _place(entry_id, now),
     }
     return Entry(
         id=entry_id,
@@ -95,6 +96,44 @@ class Outbox:
                     break
         return total
 
+    async def parked(self) -> AsyncIterator[Parked]:
+        """Every entry that no queue took, by its id."""
+        cursor = None
+        while True:
+            query = Query(kind=keys.OUTBOX, filters=(Filter(PARKED, ">=", ""),), limit=_PAGE, cursor=cursor)
+            page = await self._store.query(query)
+            for entity in page.entities:
+                yield _parked(entity)
+            if (cursor := page.cursor) is None:
+                return
+
+    async def replay(self, entry_id: str) -> bool:
+        """Bring a parked entry to its queue again; False when it was not taken: then it waits, or is parked anew.
+
+        Raises NotFound, BackendError.
+        """
+        entity = await self._get_parked(entry_id)
+        kept = {name: value for name, value in entity.properties.items() if name not in (PARKED, "reason")}
+        waiting = Entity(
+            key=entity.key,
+            properties={**kept, WAITING: _place(entry_id, self._clock.now())},
+            indexed=frozenset({WAITING}),
+        )
+        await self._store.commit([_update(waiting, entity.version)])
+        return await self.drain([entry_id]) == 1
+
+    async def drop(self, entry_id: str) -> None:
+        """Delete a parked entry for good. Raises NotFound, BackendError."""
+        entity = await self._get_parked(entry_id)
+        await self._store.commit([Delete(key=entity.key, base_version=entity.version)])
+
+    async def _get_parked(self, entry_id: str) -> Entity:
+        key = keys.outbox(entry_id)
+        entity = (await read(self._store, [key]))[0].get(key)
+        if entity is None or PARKED not in entity.properties:
+            raise NotFound(f"no parked outbox entry {entry_id!r}")
+        return entity
+
     async def _deliver(self, entities: Iterable[Entity]) -> int:
         return sum(await asyncio.gather(*(self._add(entity) for entity in entities)))
 
@@ -124,6 +163,30 @@ class Outbox:
             indexed=frozenset({PARKED}),
         )
         try:
-            await self._store.commit([Update(entity=parked, base_version=entity.version, on_conflict=OnConflict.FAIL)])
+            await self._store.commit([_update(parked, entity.version)])
         except (Unavailable, Refused) as error:
             event("outbox-entry-waits", entry=entity.key[-1][1], reason=error.message)
+
+
+def _place(entry_id: str, instant: int) -> str:
+    """Return where an entry stands in the line: its shard, then the instant."""
+    return f"{int(entry_id[0], _SHARDS):02d}:{instant:020d}"
+
+
+def _update(entity: Entity, version: int) -> Update:
+    return Update(entity=entity, base_version=version, on_conflict=OnConflict.FAIL)
+
+
+def _parked(entity: Entity) -> Parked:
+    fields: Mapping[str, Any] = entity.properties
+    return Parked(
+        id=str(entity.key[-1][1]),
+        queue=fields["queue"],
+        call="",
+        reason="no queue takes it",
+        error=fields["reason"],
+        at=int(fields[PARKED].partition(":")[2]),
+        payload=fields["payload"],
+        headers={},
+        epoch=0,
+    )

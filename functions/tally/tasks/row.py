@@ -198,7 +198,7 @@ def to_entity(row: Row) -> Entity:
     }
     indexed = _index(row)
     if row.state == "done":
-        properties["expire_at"] = to_datetime(row.gone_at)
+        properties[keys.EXPIRE_AT] = to_datetime(row.gone_at)
     return Entity(key=row.key, properties={**properties, **indexed}, indexed=frozenset(indexed))
 
 

@@ -21,17 +21,18 @@ from tally import limits
 from tally.clock import SECOND, Clock
 from tally.errors import BackendError, InvalidInput, NotFound
 from tally.logs import event
-from tally.ports import Store
+from tally.ports import Store, Write
 from tally.tasks import blobs
 from tally.tasks import run as steps
 from tally.tasks.call import Call, Delivery, decode
 from tally.tasks.codec import Undecodable
 from tally.tasks.context import Context, call, running
 from tally.tasks.deferred import Deferred, Options, Registry
+from tally.tasks.parked import Parked, write
 from tally.tasks.pool import WorkerPool, is_async
 from tally.tasks.pulse import LEASE, Pulse
 from tally.tasks.run import Claimed, Later, Over, Run, State
-from tally.tasks.runs import Gone, Parked, Runs
+from tally.tasks.runs import Gone, Runs
 from tally.tasks.task import TRACE_HEADER
 from tally.tasks.verdict import EXPIRED, INTERRUPTED, Finish, Wait, judge
 
@@ -249,7 +250,7 @@ class Runner:
         self, attempt: _Attempt, end: Callable[..., Run | None], parked: str | None = None, error: str = ""
     ) -> None:
         """End the run, and park what was delivered in the same commit."""
-        extra = () if parked is None else self._runs.park(self._parked(attempt.delivery, attempt.call, parked, error))
+        extra = () if parked is None else (self._park(attempt.delivery, attempt.call, parked, error),)
         own = partial(end, token=attempt.token, progress=attempt.pulse.progress)
         run = await self._runs.change(attempt.run.id, _ours(lambda run: own(run, now=self._clock.now())), extra)
         event(
@@ -295,21 +296,22 @@ class Runner:
             run = stored or _fresh(delivery, Call(v=1, call=""), now)
             return replace(run, state=State.PARKED, error=steps.short(error.message), ended=now)
 
-        parked = self._parked(delivery, None, "undecodable", error.message)
-        await self._runs.change(delivery.id, step, self._runs.park(parked))
+        await self._runs.change(delivery.id, step, (self._park(delivery, None, "undecodable", error.message),))
         event("task-ended", level=logging.ERROR, task="", run=delivery.id, state="parked", parked="undecodable")
 
-    def _parked(self, delivery: Delivery, call: Call | None, reason: str, error: str) -> Parked:
-        return Parked(
-            id=delivery.id if call is None else call.id or delivery.id,
-            queue=delivery.queue,
-            call="" if call is None else call.call,
-            reason=reason,
-            error=steps.short(error),
-            at=self._clock.now(),
-            payload=delivery.payload,
-            headers=dict(delivery.headers),
-            epoch=delivery.epoch,
+    def _park(self, delivery: Delivery, call: Call | None, reason: str, error: str) -> Write:
+        return write(
+            Parked(
+                id=delivery.id if call is None else call.id or delivery.id,
+                queue=delivery.queue,
+                call="" if call is None else call.call,
+                reason=reason,
+                error=steps.short(error),
+                at=self._clock.now(),
+                payload=delivery.payload,
+                headers=dict(delivery.headers),
+                epoch=delivery.epoch,
+            )
         )
 
 

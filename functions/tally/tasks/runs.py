@@ -1,42 +1,25 @@
-"""The records of runs in the store: read, changed by compare-and-swap, dropped; and the parked calls beside them.
+"""The records of runs in the store: read, changed by compare-and-swap, dropped.
 
 A change is a function of the record as it is stored. It is tried again after a refusal and after an unknown outcome,
 so it must know its own work when it meets it (run.py's tokens do that).
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from collections.abc import Callable
 from random import Random
+from typing import cast
 
-import msgspec
 from msgspec.structs import replace
 
-from tally.clock import Clock, to_datetime
+from tally.clock import Clock
 from tally.errors import NotFound, Refused, Unavailable, UnsafeStore
-from tally.ports import Delete, Entity, Insert, Key, OnConflict, Query, Store, Update, Upsert, Write, read
+from tally.ports import Delete, Entity, Insert, OnConflict, Store, Update, Value, Write, read
 from tally.retry import full_jitter
-from tally.tasks import blobs
+from tally.tasks import blobs, expiry, keys
 from tally.tasks import run as steps
 from tally.tasks.run import Run, State
 
-RUN = "TaskRun"
-PARKED = "TaskParked"
 _TRIES = 14  # about 10 s at least half the time: a store may refuse that long under contention
-
-
-class Parked(msgspec.Struct, frozen=True, kw_only=True):
-    """A delivery that could not be run or was given up, whole, with the reason; `at` in µs."""
-
-    id: str
-    queue: str
-    call: str
-    reason: str
-    error: str
-    at: int
-    payload: bytes
-    headers: dict[str, str]
-    epoch: int
 
 
 class Gone(Exception):
@@ -89,56 +72,17 @@ class Runs:
     async def forget(self, run_id: str) -> None:
         """Drop a record and its large result; the run itself, if it is still to come, is not stopped."""
         run = await self.find(run_id)
-        await self._store.commit([Delete(key=_key(run_id)), *blobs.deletes(run.blob if run else None)])
+        await self._store.commit([Delete(key=keys.run(run_id)), *blobs.deletes(run.blob if run else None)])
 
     async def sweep(self) -> int:
-        """Drop every expired record; return how many. In the cloud the store's TTL policy does that."""
-        now, dropped = self._clock.now(), 0
-        async for entity in self._all(RUN):
-            run = _run(entity)
-            if run.expires is not None and run.expires <= now:
-                await self._store.commit([Delete(key=entity.key), *blobs.deletes(run.blob)])
-                dropped += 1
-        return dropped
-
-    # Parked calls
-
-    def park(self, parked: Parked) -> tuple[Write, ...]:
-        """Return the write that parks a delivery, for the commit that says so in its run."""
-        properties = {"data": msgspec.json.encode(replace(parked, payload=b"")), "payload": parked.payload}
-        return (Upsert(Entity(key=_parked_key(parked.id), properties=properties)),)
-
-    async def parked(self, run_id: str) -> tuple[Parked, int]:
-        """Return a parked delivery and its version. Raises NotFound."""
-        found, _ = await read(self._store, [_parked_key(run_id)])
-        if not found:
-            raise NotFound(f"no parked task {run_id!r}")
-        entity = found[_parked_key(run_id)]
-        return _parked(entity), entity.version
-
-    async def drop_parked(self, run_id: str, version: int) -> None:
-        """Drop a parked delivery, unless it has been parked anew since."""
-        with suppress(Refused):
-            await self._store.commit([Delete(key=_parked_key(run_id), base_version=version)])
-
-    async def all_parked(self) -> AsyncIterator[Parked]:
-        async for entity in self._all(PARKED):
-            yield _parked(entity)
-
-    async def _all(self, kind: str) -> AsyncIterator[Entity]:
-        cursor: bytes | None = None
-        while True:
-            page = await self._store.query(Query(kind=kind, limit=100, cursor=cursor))
-            for entity in page.entities:
-                yield entity
-            if page.cursor is None:
-                return
-            cursor = page.cursor
+        """Remove expired records and blobs, where the store does not do so itself; return how many."""
+        now = self._clock.now()
+        return sum([await expiry.sweep(self._store, kind, now) for kind in (keys.RUN, keys.BLOB)])
 
     async def _read(self, run_id: str) -> tuple[Run | None, int]:
         """Return the record and its version; an expired one counts as none, but its version is needed to replace it."""
-        found, _ = await read(self._store, [_key(run_id)])
-        entity = found.get(_key(run_id))
+        found, _ = await read(self._store, [keys.run(run_id)])
+        entity = found.get(keys.run(run_id))
         if entity is None:
             return None, 0
         run = _run(entity)
@@ -146,36 +90,18 @@ class Runs:
         return (None if expired else run), entity.version
 
 
-def _write(run: Run, version: int) -> Write:
-    expires = None if run.expires is None else to_datetime(run.expires)
-    properties = {"data": steps.encode(run), "state": str(run.state), "expires": expires}
-    entity = Entity(key=_key(run.id), properties=properties)
-    if version == 0:
-        return Insert(entity)
-    return Update(entity=entity, base_version=version, on_conflict=OnConflict.FAIL)
-
-
 def restarted(run: Run, *, epoch: int) -> Run:
     """Return a parked run as it starts anew, its history kept."""
     return replace(run, state=State.QUEUED, epoch=epoch, due=epoch, hop=0, counted=0, first_started=None, ended=None)
 
 
+def _write(run: Run, version: int) -> Write:
+    properties: dict[str, Value] = {"data": steps.encode(run), "state": str(run.state)}
+    entity = expiry.entity(keys.run(run.id), properties, run.expires)
+    if version == 0:
+        return Insert(entity)
+    return Update(entity=entity, base_version=version, on_conflict=OnConflict.FAIL)
+
+
 def _run(entity: Entity) -> Run:
-    return steps.decode(_data(entity))
-
-
-def _parked(entity: Entity) -> Parked:
-    return replace(msgspec.json.decode(_data(entity), type=Parked), payload=_data(entity, "payload"))
-
-
-def _data(entity: Entity, name: str = "data") -> bytes:
-    data = entity.properties[name]
-    return data if isinstance(data, bytes) else b""
-
-
-def _key(run_id: str) -> Key:
-    return ((RUN, run_id),)
-
-
-def _parked_key(run_id: str) -> Key:
-    return ((PARKED, run_id),)
+    return steps.decode(cast(bytes, entity.properties["data"]))

@@ -1,4 +1,4 @@
-"""What a worker does beside its work: adds what committers left in the outbox, removes tombstones. Any number may."""
+"""What a worker does beside its work: adds what committers left in the outbox, removes what is over. Any number may."""
 
 import asyncio
 import logging
@@ -9,16 +9,18 @@ from tally.errors import TallyError
 from tally.logs import event
 from tally.tasks.outbox import Outbox
 from tally.tasks.queue import PullQueue
+from tally.tasks.runs import Runs
 
 _OUTBOX_SECONDS = 5.0
-_TOMBSTONE_SECONDS = 300.0
+_REMOVAL_SECONDS = 300.0
 
 
 class Sweeper:
     """`random` keeps the sweepers of many workers apart."""
 
-    def __init__(self, outbox: Outbox, queues: Sequence[PullQueue], *, random: Random) -> None:
+    def __init__(self, outbox: Outbox, runs: Runs, queues: Sequence[PullQueue], *, random: Random) -> None:
         self._outbox = outbox
+        self._runs = runs
         self._queues = tuple(queues)
         self._random = random
 
@@ -26,8 +28,9 @@ class Sweeper:
         """Sweep until cancelled. An outage is logged and waited out."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._every(_OUTBOX_SECONDS, "outbox", self._outbox.sweep))
+            group.create_task(self._every(_REMOVAL_SECONDS, "runs", self._runs.sweep))
             for queue in self._queues:
-                group.create_task(self._every(_TOMBSTONE_SECONDS, f"queue {queue.name}", queue.sweep))
+                group.create_task(self._every(_REMOVAL_SECONDS, f"queue {queue.name}", queue.sweep))
 
     async def _every(self, seconds: float, what: str, sweep: Callable[[], Awaitable[int]]) -> None:
         while True:

@@ -15,6 +15,7 @@ from tally.tasks.executor import PullCarrier, PullExecutor, Source
 from tally.tasks.outbox import Adder, Outbox
 from tally.tasks.outcome import Outcome
 from tally.tasks.pace import Bounds
+from tally.tasks.parking import Parking
 from tally.tasks.pool import WorkerPool
 from tally.tasks.push import PushQueue, Target
 from tally.tasks.queue import PullQueue
@@ -99,9 +100,14 @@ class TaskSystem:
         """Return what adds the tasks that were written in transactions to their queues, pushed or pulled."""
         return Outbox(self._store, self._adder, clock=self._clock, random=self._random)
 
+    def parking(self) -> Parking:
+        """Return what lists, replays and drops all that is parked."""
+        return Parking(self.tasks, self.outbox())
+
     def sweeper(self, queues: Iterable[str]) -> Sweeper:
-        """Return what a worker on these pull queues does beside its work."""
-        return Sweeper(self.outbox(), [self.pull(queue) for queue in queues], random=self._random)
+        """Return what a worker on these pull queues (there may be none) does beside its work."""
+        pulled = [self.pull(queue) for queue in queues]
+        return Sweeper(self.outbox(), self.tasks.runs, pulled, random=self._random)
 
     def _adder(self, queue: str) -> Adder:
         return _Calls(queue, self.carrier(queue), self._clock) if queue in self._pushed else self.pull(queue)

@@ -79,9 +79,37 @@ def test_what_no_queue_takes_is_parked_with_the_reason_and_does_not_stop_the_res
         await world.store.commit([box.entry("none", Task()).write, box.entry("mail", Task()).write])
         await asyncio.sleep(6)
         assert await box.sweep() == 1
-        (parked,) = world.fake.of_kind("TaskOutbox")
-        assert parked.properties["reason"] == "no queue none"
+        assert [(parked.queue, parked.error) async for parked in box.parked()] == [("none", "no queue none")]
         assert await box.sweep() == 0
+
+    run(body)
+
+
+def test_what_is_parked_is_replayed_once_its_queue_takes_it_and_dropped_only_on_demand() -> None:
+    async def body(world: World) -> None:
+        known: list[str] = []
+
+        def queue(name: str) -> PullQueue:
+            if name not in known:
+                raise NotFound(f"no queue {name}")
+            return world.queue(name)
+
+        box = Outbox(world.store, queue, clock=world.clock, random=Random(5))
+        for text in ("a", "b"):
+            await world.store.commit([box.entry("new", Task.text(text)).write])
+        await asyncio.sleep(6)
+        assert await box.sweep() == 0
+        first, second = [parked async for parked in box.parked()]
+        assert not await box.replay(first.id)
+        assert len([parked async for parked in box.parked()]) == 2, "parked again"
+        known.append("new")
+        assert await box.replay(first.id)
+        await box.drop(second.id)
+        assert [parked async for parked in box.parked()] == []
+        assert [lease.task.payload for lease in await world.queue("new").lease(10)] == [first.payload]
+        for act in (box.replay, box.drop):
+            with pytest.raises(NotFound, match=first.id):
+                await act(first.id)
 
     run(body)
 

@@ -785,6 +785,24 @@ def test_a_record_lives_as_long_as_it_is_kept(world: World, run: Go, keep: float
     run(main())
 
 
+def test_what_a_large_run_left_goes_after_its_record(world: World, run: Go) -> None:
+    @world.registry.task("t", keep=3_600)
+    async def t(text: str) -> str:
+        return text
+
+    async def main() -> None:
+        await t.call("x" * 300_000)
+        await world.work()
+        await asyncio.sleep(4 * 3_600)
+        assert await world.tasks.runs.sweep() == 2, "the record and its result"
+        assert await world.tasks.runs.sweep() == 0
+        await asyncio.sleep(63 * 86_400)
+        assert await world.tasks.runs.sweep() == 1, "the arguments, once no delivery can ask for them"
+        assert not world.store.entities
+
+    run(main())
+
+
 def test_a_task_forgotten_while_it_runs_ends_quietly(world: World, run: Go) -> None:
     @world.registry.task("t")
     async def t() -> None:
