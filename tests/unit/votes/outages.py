@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from tally.clock import Stamps
 from tally.errors import BackendError, Busy, Unavailable
 from tally.ports import Outgoing, Upsert, Write
 from tally.testing.clock import VirtualClock
@@ -20,15 +19,11 @@ from tally.testing.pubsub import FakePubSub
 from tally.testing.store import FakeStore, key_of
 from tally.votes import batch, keys, ledger
 from tally.votes.batch import Vote
-from tally.votes.definitions import Definitions
-from tally.votes.intake import Cast, Intake
-from tally.votes.keyring import KeyRing
-from tally.votes.microbatch import MicroBatcher
+from tally.votes.intake import Cast
 from tally.votes.polls import to_entity
-from tally.votes.records import Words
 from tally.votes.recount import recount
 from tally.votes.worker import Worker
-from tests.unit.votes.pipeline import ballot, poll
+from tests.unit.votes.pipeline import Function, ballot, ballots, ballots_of, letters, poll
 
 DOWN = Unavailable("down", status="UNAVAILABLE")
 FORBIDDEN = Unavailable("forbidden", status="PERMISSION_DENIED")
@@ -134,21 +129,10 @@ class _Watched(FakePubSub):
         return ids
 
 
-class _Function:
-    """An instance of the function, with a network of its own."""
-
-    def __init__(self, store: FakeStore, pubsub: FakePubSub, clock: VirtualClock, plan: Plan) -> None:
-        network = Network(plan)
-        random = Random(plan.random.random())
-        batcher = MicroBatcher(FaultyPublisher(pubsub, network), clock, random)
-        definitions = Definitions(FaultyStore(store, network), clock, random, KeyRing({"1": b"k" * 32}))
-        self.intake = Intake(definitions, batcher, Stamps(clock), "votes", lambda: random.randbytes(16))
-
-
 class _Voters:
     """Clients that vote, each until its 202; they wait longer each time."""
 
-    def __init__(self, functions: Sequence[_Function], seconds: int) -> None:
+    def __init__(self, functions: Sequence[Function], seconds: int) -> None:
         self._seconds = seconds
         self.accepted: list[bytes] = []
         self.refused = 0
@@ -191,7 +175,7 @@ class _Scene:
         self.worker_plan, self.function_plan = (Plan(random, {}, latency=0.005) for _ in range(2))
         network = Network(self.worker_plan)
         self.workers_store = FaultyStore(self.store, network)
-        functions = [_Function(self.store, self.pubsub, self.clock, self.function_plan) for _ in range(2)]
+        functions = [Function(self.store, self.pubsub, self.clock, self.function_plan) for _ in range(2)]
         self.voters = _Voters(functions, outage.seconds)
         self.worker = Worker(
             self.workers_store,
@@ -282,10 +266,9 @@ class _Scene:
     async def _judge(self, watch: "_Watch", recovered: int) -> Row:
         counted = await recount(self.store, MADE)
         assert not counted.differences
-        records = counted.records
-        counted_ballots = _ballots(records.high, records.low)
+        counted_ballots = ballots(counted.records)
         accepted = set(self.voters.accepted)
-        dead = await self._dead()
+        dead = ballots_of(await letters(self.pubsub.puller("votes-dead")))
         return Row(
             outage=self.outage,
             held=watch.held,
@@ -302,16 +285,6 @@ class _Scene:
             dead_letters_lost=len(self.strays - dead),
             good_votes_dead=len(dead - self.strays),
         )
-
-    async def _dead(self) -> set[bytes]:
-        """Return the ballots of all dead letters."""
-        ballots: set[bytes] = set()
-        puller = self.pubsub.puller("votes-dead")
-        while received := await puller.pull(1_000):
-            for columns in batch.decode(received).columns:
-                ballots |= _ballots(columns.high, columns.low)
-            await puller.acknowledge([message.ack_id for message in received])
-        return ballots
 
 
 class _Watch:
@@ -332,10 +305,6 @@ class _Watch:
         self.store_down = self.store_down or bool(health.body["store_down"])
         if not health.ok and self.unhealthy is None:
             self.unhealthy = second
-
-
-def _ballots(high: Words, low: Words) -> set[bytes]:
-    return {first.to_bytes(8) + last.to_bytes(8) for first, last in zip(high.tolist(), low.tolist(), strict=True)}
 
 
 def _poison(writes: Sequence[Write]) -> BackendError | None:

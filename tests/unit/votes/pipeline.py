@@ -6,13 +6,20 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from random import Random
 
-from tally.ports import Outgoing, Upsert, read
+from tally.clock import Clock, Stamps
+from tally.ports import Outgoing, Publisher, Puller, Received, Store, Upsert, read
 from tally.testing.backend import FakeBackend
 from tally.testing.clock import VirtualClock
+from tally.testing.faults import FaultyPublisher, FaultyStore, Network, Plan
 from tally.votes import batch, keys, ledger
-from tally.votes.batch import Vote
+from tally.votes.batch import Columns, Vote
+from tally.votes.definitions import Definitions
+from tally.votes.intake import Intake
+from tally.votes.keyring import KeyRing
+from tally.votes.microbatch import MicroBatcher
 from tally.votes.poll import Option, Poll
 from tally.votes.polls import to_entity
+from tally.votes.records import Records
 from tally.votes.worker import Worker
 
 
@@ -70,12 +77,38 @@ class Pipeline:
         return totals
 
     async def dead_letters(self) -> list[Outgoing]:
-        puller = self.backend.puller("votes-dead")
-        letters: list[Outgoing] = []
-        while received := await puller.pull(1_000):
-            letters += [Outgoing(message.data, message.attributes) for message in received]
-            await puller.acknowledge([message.ack_id for message in received])
-        return letters
+        return await letters(self.backend.puller("votes-dead"))
+
+
+class Function:
+    """An instance of the function, with a clock of its own and a network that fails by `plan`."""
+
+    def __init__(self, store: Store, publisher: Publisher, clock: Clock, plan: Plan) -> None:
+        network = Network(plan)
+        random = Random(plan.random.random())
+        batcher = MicroBatcher(FaultyPublisher(publisher, network), clock, random)
+        definitions = Definitions(FaultyStore(store, network), clock, random, KeyRing({"1": b"k" * 32}))
+        self.intake = Intake(definitions, batcher, Stamps(clock), "votes", lambda: random.randbytes(16))
+
+
+async def letters(puller: Puller) -> list[Outgoing]:
+    """Take all messages of a subscription."""
+    taken: list[Outgoing] = []
+    while received := await puller.pull(1_000):
+        taken += [Outgoing(message.data, message.attributes) for message in received]
+        await puller.acknowledge([message.ack_id for message in received])
+    return taken
+
+
+def ballots(records: Records | Columns) -> set[bytes]:
+    both = zip(records.high.tolist(), records.low.tolist(), strict=True)
+    return {high.to_bytes(8) + low.to_bytes(8) for high, low in both}
+
+
+def ballots_of(messages: Sequence[Outgoing]) -> set[bytes]:
+    """Return the ballots of messages of votes."""
+    received = [Received("", "", 0, data, attributes) for data, attributes in messages]
+    return set[bytes]().union(*map(ballots, batch.decode(received).columns))
 
 
 def votes(made: Poll, numbers: Iterable[int], at: int, option: str | None = None) -> list[Vote]:
