@@ -37,7 +37,10 @@ def recount(as_json: bool, poll_id: str, target: Path | None) -> None:
         click.echo(f"differs: {difference}", err=True)
     made = certificate.certify(poll.id, _options(poll), counted.records)
     if target is not None:
-        export.write(target, made, counted.records)
+        try:
+            export.write(target, made, counted.records)
+        except OSError as error:
+            raise InvalidInput(f"{target} cannot be written: {error.strerror}") from error
     _show(made, as_json)
     sys.exit(1 if counted.differences else 0)
 
@@ -65,7 +68,7 @@ def verify(as_json: bool, file: Path) -> None:
 @click.argument("poll_id", required=False)
 @click.option("--ballot", help="The ballot, as the vote's 202 gave it.")
 @click.option("--check", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Check a receipt instead.")
-@click.option("--root", help="With --check: the root that a certificate says, to compare.")
+@click.option("--root", help="With --check: the root of the certificate that you trust.")
 def receipt(poll_id: str | None, ballot: str | None, check: Path | None, root: str | None) -> None:
     """Print the proof that a ballot is in a poll's ledger, or check one (exit code 1 if it does not hold).
 
@@ -90,9 +93,15 @@ def _check(file: Path, root: str | None) -> None:
         raise InvalidInput(f"{file}: no receipt: {error}") from error
     if not certificate.holds(proof):
         raise InvalidInput(f"{file}: the proof does not lead to its root", code="receipt-broken")
-    if root is not None and root != proof.root:
+    if root is not None and root.lower() != proof.root:
         raise InvalidInput(f"{file}: its root is {proof.root}, not {root}", code="receipt-of-another-root")
-    click.echo(f"ballot {proof.ballot} is in poll {proof.poll}, for {proof.option}")
+    # The tree proves the option's number; which name it has, and of which poll, only the certificate says.
+    click.echo(
+        f"ballot {proof.ballot} is in the ledger with root {proof.root}, for option number {proof.option_number}"
+        f" (by the receipt: {proof.option} of poll {proof.poll})"
+    )
+    if root is None:
+        click.echo("the root was not compared: give that of the poll's certificate as --root", err=True)
 
 
 def _ballot(text: str) -> bytes:

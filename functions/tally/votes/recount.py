@@ -44,15 +44,18 @@ async def recount(store: Store, poll: Poll, *, progress: Callable[[int], None] =
 
 
 async def _read(store: Store, key: Key) -> tuple[Shard, dict[int, Records]]:
-    """Return a shard and all its segments as of the same read: again from the start when a fold moves them."""
+    """Return a shard and the segments that it lists: again from the start when a fold moves them meanwhile."""
+    incomplete_at: int | None = None
     for _ in range(_TRIES):
         found, _ = await read(store, [key])
         if key not in found:
             return Shard(), {}
-        shard = ledger.parse_shard(found[key])
+        shard, version = ledger.parse_shard(found[key]), found[key].version
         segments = await _segments(store, key, shard.segments)
-        if len(segments) == len(shard.segments):
+        # A segment that a shard lists twice running, and that was not there in between, is lost, not folded.
+        if len(segments) == len(shard.segments) or version == incomplete_at:
             return shard, segments
+        incomplete_at = version
     raise Busy(f"{key[0][1]} was folded {_TRIES} times while it was read", retry_after=60, code="ledger-moves")
 
 
@@ -79,8 +82,9 @@ def _differences(
     if newest != shard.sequence:
         yield f"the shard's sequence is {shard.sequence}, its newest segment {newest}"
     for segment in shard.segments:
-        if segment.records != len(segments[segment.sequence]):
-            held = len(segments[segment.sequence])
+        if segment.sequence not in segments:
+            yield f"segment {segment.sequence}: the shard lists it, it is not there"
+        elif segment.records != (held := len(segments[segment.sequence])):
             yield f"segment {segment.sequence}: the shard lists {segment.records} records, it holds {held}"
     listed_live = sum(segment.live for segment in shard.segments)
     if listed_live != shard.ballots:

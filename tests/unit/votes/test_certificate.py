@@ -97,15 +97,72 @@ def test_an_export_comes_back_as_it_was(
         ('"accepted_at":5', '"accepted_at":0', 2),
         ('"ballot":"0', '"ballot":"g', 2),
         ('"ballot":"00000000000000020000000000000001"', '"ballot":"00000000000000010000000000000001"', 3),
+        ('"ballot":"000000000000000a', '"ballot":"000000000000000A', 4),
+        ('"ballot":"0', '"ballot":"_', 2),
         ('{"ballot"', '["ballot"', 2),
         ('{"ballot"', '{"x":1,"ballot"', 2),
     ],
 )
 def test_a_damaged_export_names_the_line(tmp_path: Path, old: str, new: str, line: int) -> None:
     path = tmp_path / "poll.jsonl"
-    rows = made({(1, 1): (5, 0), (2, 1): (6, 1)})
+    rows = made({(1, 1): (5, 0), (2, 1): (6, 1), (10, 1): (6, 1)})
     export.write(path, certificate.certify("poll", OPTIONS, rows), rows)
     first, rest = path.read_text().split("\n", 1)
     path.write_text(first + "\n" + rest.replace(old, new, 1))
     with pytest.raises(InvalidInput, match=f"line {line}"):
         export.read(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"ballot,choice,accepted_at\n", "line 1: want the columns"),
+        (b"", "line 1: want the columns"),
+        (b"ballot,option,accepted_at\n0,red\n", "line 2"),
+        (b"ballot,option,accepted_at\n" + b"0" * 32 + b",red,soon\n", "line 2"),
+        (b"ballot,option,accepted_at\n" + b"0" * 32 + b",\xff,5\n", "line 2: option"),
+        (b"ballot,option,accepted_at\n" + b"0" * 200_000 + b",red,5\n", "line 2"),
+    ],
+)
+def test_a_damaged_csv_export_names_the_line(tmp_path: Path, content: bytes, words: str) -> None:
+    path = tmp_path / "poll.csv"
+    export.write(path, certificate.certify("poll", OPTIONS, made({})), made({}))
+    path.write_bytes(content)
+    with pytest.raises(InvalidInput, match=words):
+        export.read(path)
+
+
+def test_a_csv_export_needs_its_certificate_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "poll.csv"
+    export.write(path, certificate.certify("poll", OPTIONS, made({})), made({}))
+    export.beside(path).unlink()
+    with pytest.raises(InvalidInput, match=r"beside it, in poll\.csv\.json"):
+        export.read(path)
+
+
+def _stated(**changes: object) -> bytes:
+    issued = certificate.certify("poll", OPTIONS, made({}))
+    return msgspec.json.encode({**msgspec.to_builtins(issued), **changes})
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[]",
+        b'{"poll":"\xff"}',
+        _stated(poll="p" * 65_536),
+        _stated(options=[f"o{number}" for number in range(1_025)]),
+        _stated(options=["o" * 65_536]),
+    ],
+)
+def test_a_file_without_a_possible_certificate_is_no_export(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "poll.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(InvalidInput, match="no certificate"):
+        export.read(path)
+
+
+def test_a_record_of_an_option_that_the_poll_has_not_is_not_certified() -> None:
+    with pytest.raises(InvalidInput, match=r"^a record has option number 2, the poll has 2 options$"):
+        certificate.certify("poll", OPTIONS[:2], made({(1, 1): (5, 2)}))

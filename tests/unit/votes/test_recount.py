@@ -54,6 +54,10 @@ def lose_a_record(store: FakeStore) -> None:
     store.entities[segment.key] = changed(segment, records=records[24:])
 
 
+def lose_a_segment(store: FakeStore) -> None:
+    del store.entities[segment_of(store).key]
+
+
 def test_a_sound_ledger_recounts_to_its_shards(tally_loop: VirtualLoop) -> None:
     made = counted(tally_loop)
     assert made.differences == ()
@@ -70,6 +74,7 @@ def test_a_sound_ledger_recounts_to_its_shards(tally_loop: VirtualLoop) -> None:
         (say(counts="[25,25,3]"), ""),
         (say(sequence=99), "sequence is 99"),
         (lose_a_record, "the shard lists"),
+        (lose_a_segment, "the shard lists it, it is not there"),
     ],
 )
 def test_every_difference_is_told(tally_loop: VirtualLoop, damage: Damage, words: str) -> None:
@@ -99,10 +104,17 @@ def test_ballots_of_another_partition_are_told(tally_loop: VirtualLoop) -> None:
 
 def test_a_fold_between_the_reads_starts_the_partition_again_and_gives_up_in_the_end(tally_loop: VirtualLoop) -> None:
     async def main() -> None:
-        store = ScriptedStore(FakeStore())
+        fake = FakeStore()
+        store = ScriptedStore(fake)
         key = keys.shard("p", 0)
         shard = ledger.Shard(sequence=1, segments=(ledger.Segment(1, 1, 1),))
         await store.commit([Upsert(ledger.shard_entity(key, shard)), Delete(key=keys.segment(key, 1))])
+
+        def move(asked: Sequence[Key]) -> None:
+            if asked != [key]:
+                fake.entities[key] = replace(fake.entities[key], version=fake.entities[key].version + 1)
+
+        store.on_get = move
         with pytest.raises(Busy, match="folded"):
             await recount(store, POLL)
         reads = [asked for asked in store.gets if asked == (key,)]
