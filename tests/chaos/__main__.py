@@ -1,6 +1,7 @@
 """`make chaos`: rounds on the real emulators and on embedded, each by a seed of its own."""
 
 import asyncio
+import shutil
 import sys
 import tempfile
 from collections import Counter
@@ -48,14 +49,13 @@ class Backends:
 @click.command()
 @click.option("--rounds", default=30, show_default=True, type=click.IntRange(1), help="How many rounds to play.")
 @click.option("--seed", type=int, help="The first round's seed; the others' follow it.")
-@click.option("--state", type=click.Path(path_type=Path), help="Keep stores and logs here.")
-def main(rounds: int, seed: int | None, state: Path | None) -> None:
+def main(rounds: int, seed: int | None) -> None:
     """Let trouble loose on the whole product and check its count; exit 1 if anything is wrong."""
     first = SystemRandom().randrange(1_000_000) if seed is None else seed
     outcomes: list[Outcome] = []
+    state = Path(tempfile.mkdtemp(prefix="tally-chaos-"))
     with ExitStack() as running:
-        kept = state or Path(running.enter_context(tempfile.TemporaryDirectory(prefix="tally-chaos-")))
-        backends = Backends(kept, running)
+        backends = Backends(state, running)
         print(f"seed {first}", flush=True)
         for place in range(rounds):
             name, here = backends.of(first + place)
@@ -65,6 +65,10 @@ def main(rounds: int, seed: int | None, state: Path | None) -> None:
     Console().print(_table(outcomes))
     wrong = [str(outcome.seed) for outcome in outcomes if outcome.wrong]
     print(f"wrong: {', '.join(wrong) or 'none'}")
+    if wrong:
+        print(f"logs: {state}")
+    else:
+        shutil.rmtree(state)
     sys.exit(1 if wrong else 0)
 
 

@@ -9,6 +9,7 @@ import dataclasses
 import os
 import sys
 import time
+from asyncio.subprocess import PIPE
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -68,7 +69,7 @@ def on_emulators(hosts: Mapping[str, str], state: Path, seed: int) -> Local:
 async def play(here: Local, seed: int, *, length: float) -> Outcome:
     """Play a round with `length` seconds of trouble."""
     begun = time.monotonic()
-    await _prepare(here)
+    await prepare(here)
     async with _faulty(here, seed) as (faulty, plans):
         site = Site(faulty, seed)
         traffic = Traffic(site.addresses, seed)
@@ -78,8 +79,8 @@ async def play(here: Local, seed: int, *, length: float) -> Outcome:
             await _disturb(site, traffic, plans, Random(f"{seed}:services"), length)
             counts = await _settle(site, traffic)
             await asyncio.gather(site.stop(), _check_the_ledger(here, traffic, site.wrong), _check_letters(here, site))
-        except (Broken, TimeoutError) as error:
-            site.wrong.append(f"{error or 'the clients did not get their 202 in time'}")
+        except (Broken, TimeoutError, OSError, EOFError) as error:
+            site.wrong.append(str(error) or f"{error!r}: there was no answer in time")
         except BaseExceptionGroup as group:
             broken, others = group.split(Broken)
             if broken is None or others is not None:
@@ -117,7 +118,7 @@ async def _faulty(here: Local, seed: int) -> AsyncIterator[tuple[Local, dict[str
         yield dataclasses.replace(here, environ={**here.environ, **hosts}), plans
 
 
-async def _prepare(here: Local) -> None:
+async def prepare(here: Local) -> None:
     """Make the topics, and the polls by function `admin`."""
     backend = await bootstrap.open_backend(config.load(here.environ))
     await backend.prepare()
@@ -162,23 +163,26 @@ async def _cut_off(plan: Plan, begun: float, action: schedule.Action, fired: Cou
 
 async def _settle(site: Site, traffic: Traffic) -> dict[str, dict[str, int]]:
     """Wait until all is counted, what the dead held has come again and nobody holds anything; return the results."""
-    quiet_at = time.monotonic()
-    came_again = max([quiet_at, *[post.disturbed_at for post in site.posts]]) + schedule.ACK_DEADLINE + 1
-    limit = time.monotonic() + SETTLED_WITHIN
-    while True:
-        counts = {poll: await _results(site.addresses()[0], poll) for poll in traffic.counts}
-        done = time.monotonic() > came_again and counts == traffic.counts and not await _held(site)
-        if done:
-            return counts
-        if time.monotonic() > limit:
-            site.wrong.append(f"{await _held(site)} messages are held and the results are {counts}: {traffic.counts}")
-            return counts
-        await asyncio.sleep(0.25)
+    begun = time.monotonic()
+    counts: dict[str, dict[str, int]] = {}
+    async with asyncio.timeout(2 * SETTLED_WITHIN):
+        while True:
+            counts = {poll: await _results(site.addresses()[0], poll) for poll in traffic.counts}
+            held = await _held(site)
+            came_again = time.monotonic() > begun + schedule.ACK_DEADLINE + 1
+            if came_again and counts == traffic.counts and not held:
+                return counts
+            if time.monotonic() > begun + SETTLED_WITHIN:
+                site.wrong.append(f"{held} messages are held; {counts} were counted, {traffic.counts} accepted")
+                return counts
+            await asyncio.sleep(0.25)
 
 
 async def _results(address: str, poll: str) -> dict[str, int]:
+    """Return a poll's counts; empty while they cannot be read."""
     async with Connection(address) as connection:
-        return read_counts(await connection.request("GET", f"/v1/polls/{poll}/results"))
+        reply = await connection.request("GET", f"/v1/polls/{poll}/results")
+    return read_counts(reply) if reply.status == 200 else {}
 
 
 async def _held(site: Site) -> int:
@@ -197,11 +201,11 @@ async def _check_the_ledger(here: Local, traffic: Traffic, wrong: list[str]) -> 
     for poll, expected in traffic.counts.items():
         tally = str(Path(sys.executable).parent / "tally")
         recount = await asyncio.create_subprocess_exec(
-            tally, "recount", poll, "--json", env=here.environ, stdout=asyncio.subprocess.PIPE
+            tally, "recount", poll, "--json", env=here.environ, stdout=PIPE, stderr=PIPE
         )
-        output, _ = await recount.communicate()
+        output, complaint = await recount.communicate()
         if recount.returncode != 0:
-            wrong.append(f"tally recount {poll}: exit code {recount.returncode}")
+            wrong.append(f"tally recount {poll}: exit code {recount.returncode}: {complaint.decode()}")
         elif (counts := msgspec.json.decode(output, type=dict[str, object])["counts"]) != expected:
             wrong.append(f"tally recount {poll}: {counts}, {expected} were accepted")
 

@@ -25,7 +25,6 @@ class Post:
     def __init__(self, program: Program, here: Local, fired: Counter[str], wrong: list[str]) -> None:
         self.processes: list[Process] = []
         self.up: Process | None = None
-        self.disturbed_at = 0.0
         self._program = program
         self._here = here
         self._fired = fired
@@ -74,7 +73,6 @@ class Post:
             process.kill()
         else:
             await self.stop()
-        self.disturbed_at = time.monotonic()
         await self.start()
 
     async def _freeze(self, seconds: float) -> None:
