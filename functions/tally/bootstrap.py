@@ -26,6 +26,7 @@ from tally.tasks.queue import PullQueues
 from tally.tasks.system import TaskSystem
 from tally.votes import checkup as checkups
 from tally.votes import keyring
+from tally.votes import purge as purging
 from tally.votes import recount as recounting
 from tally.votes.definitions import Definitions
 from tally.votes.intake import Intake
@@ -248,6 +249,16 @@ def start(environ: Mapping[str, str]) -> None:
 async def _app(compose: Callable[[Settings, Backend, World], Site]) -> App:
     settings = config.load(os.environ)
     return compose(settings, await open_backend(settings), World()).app
+
+
+async def purge(settings: Settings, poll_id: str) -> int:
+    """Remove the ledger of a poll deleted long ago; return how many entities went."""
+    backend = await open_backend(settings)
+    try:
+        poll = await Polls(backend.store, SystemClock(), SystemRandom(), settings.ballot_key).get(poll_id)
+        return await purging.purge(backend.store, poll, SystemClock().now())
+    finally:
+        await backend.close()
 
 
 async def recount(settings: Settings, poll_id: str, progress: Callable[[int], None]) -> tuple[Poll, Recount]:

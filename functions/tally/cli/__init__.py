@@ -7,6 +7,7 @@ from tally.cli.console import Group
 from tally.cli.dead_letters import dead_letters
 from tally.cli.doctor import doctor
 from tally.cli.poll import poll
+from tally.cli.purge import purge
 from tally.cli.queue import queue
 from tally.cli.recount import receipt, recount, verify
 from tally.cli.results import results
@@ -28,6 +29,7 @@ def main() -> None:
 main.add_command(dead_letters)
 main.add_command(doctor)
 main.add_command(poll)
+main.add_command(purge)
 main.add_command(queue)
 main.add_command(receipt)
 main.add_command(recount)

@@ -171,16 +171,19 @@ class Inbox:
             await asyncio.sleep(_EXTEND_PERIOD)
             now = self._time()
             due = [held for held in (*self.held.values(), *self._lettered) if held.expires - now < _HALF_DEADLINE]
-            for start in range(0, len(due), limits.ACK_IDS):
-                part = due[start : start + limits.ACK_IDS]
-                sent = self._time()
-                try:
-                    await self._puller.extend([held.ack_id for held in part], ACK_DEADLINE)
-                except BackendError as error:
-                    event("extend-failed", status=error.status, messages=len(part))
-                    continue
-                for held in part:
-                    held.expires = sent + ACK_DEADLINE
+            parts = [due[start : start + limits.ACK_IDS] for start in range(0, len(due), limits.ACK_IDS)]
+            # Side by side: one request that hangs must not let the leases of the others lapse.
+            await asyncio.gather(*(self._extend(part) for part in parts))
+
+    async def _extend(self, part: list[Held]) -> None:
+        sent = self._time()
+        try:
+            await self._puller.extend([held.ack_id for held in part], ACK_DEADLINE)
+        except BackendError as error:
+            event("extend-failed", status=error.status, messages=len(part))
+            return
+        for held in part:
+            held.expires = sent + ACK_DEADLINE
 
     async def _ack_forever(self) -> None:
         while True:

@@ -20,10 +20,11 @@ from tally.votes.inbox import Inbox
 from tally.votes.known_polls import KnownPolls
 from tally.votes.lane import Lane, Waiting
 from tally.votes.poll import Poll
+from tally.votes.purge import PURGE_AFTER
 from tally.votes.records import Mask, Records
 
-# A deleted poll's ledger is purged no sooner than 31 days later; a day before, its shards are no longer made.
-_PURGEABLE_AFTER = 30 * 86_400 * SECOND
+# From a day before a deleted poll's ledger may be purged on, its shards are no longer made.
+_PURGEABLE_AFTER = PURGE_AFTER - 86_400 * SECOND
 # An idle lane's last outcome says nothing of the store any more.
 _OUTCOME_AGE = 60.0
 _THRASH_SECONDS = 60.0
