@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
@@ -90,11 +90,6 @@ class Demo:
 
     def expected(self) -> dict[str, int]:
         return {option: len(range(place, self.votes, len(OPTIONS))) for place, option in enumerate(OPTIONS)}
-
-    def redelivered(self) -> int:
-        """Return how many message ids were pulled by two workers, by their logs."""
-        pulled = Counter(identity for worker in self.workers for identity in set(pulled(worker.log)))
-        return sum(1 for workers in pulled.values() if workers > 1)
 
     def _jobs(self) -> Iterator[list[int]]:
         single = min(self.votes, SINGLE_VOTES)
@@ -215,6 +210,12 @@ class Demo:
             await asyncio.sleep(0.2)
 
 
+def redelivered(logs: Iterable[Path]) -> int:
+    """Return how many message ids were pulled by two workers, by their logs."""
+    pullers = Counter(identity for log in logs for identity in set(pulled(log)))
+    return sum(1 for workers in pullers.values() if workers > 1)
+
+
 def pulled(log: Path) -> list[str]:
     """Return the message ids that a worker said it pulled; the last line may be cut short by its death."""
     ids: list[str] = []
@@ -256,7 +257,7 @@ async def _demo(here: Local, votes: int, workers: int, console: Console) -> dict
         "counted": sum(counts.values()),
         "exact": counts == expected,
         "duplicates_sent": demo.duplicates,
-        "redelivered": demo.redelivered(),
+        "redelivered": redelivered(worker.log for worker in demo.workers),
         "workers_killed": 1,
         "backend": here.backend,
         "seconds": round(time.monotonic() - begun, 1),
