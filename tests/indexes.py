@@ -19,7 +19,7 @@ from tally.testing.store import FakeStore
 Index = tuple[str, tuple[str, ...]]
 
 DECLARED: frozenset[Index] = frozenset(keys.INDEXES)
-SERVICES = ("tally.votes", "tally.tasks", "tally.jobs", "tally.web")
+SERVICES = ("tally.votes", "tally.tasks", "tally.web")
 
 
 def needed(query: Query) -> Index | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from tally.clock import SECOND, SystemClock
-from tally.errors import BackendError, Rejected
+from tally.errors import Refused, Rejected
 from tally.ports import Backend, Outgoing, Publisher, Puller, Received
 from tests.conformance.conftest import COPY, SUBSCRIPTION, TOPIC
 
@@ -58,6 +58,38 @@ async def test_a_publish_over_nine_million_bytes_is_rejected(publisher: Publishe
         await publish(publisher, bytes(9_000_000), b"x")
     await publish(publisher, b"small")
     assert [message.data for message in await collect(puller, 1)] == [b"small"]
+
+
+async def test_a_publish_of_nothing_is_rejected(publisher: Publisher) -> None:
+    with pytest.raises(Rejected, match="0 messages"):
+        await publish(publisher)
+
+
+@pytest.mark.parametrize("number", [0, 1_001])
+async def test_a_pull_of_none_or_of_more_than_a_thousand_is_rejected(puller: Puller, number: int) -> None:
+    with pytest.raises(Rejected, match=f"{number} messages"):
+        await puller.pull(number)
+
+
+@pytest.mark.parametrize("number", [0, 1_001])
+async def test_no_ack_ids_or_more_than_a_thousand_are_rejected(
+    publisher: Publisher, puller: Puller, number: int
+) -> None:
+    """A service says of too many what it says of expired ones; the caller must be told, or they come again for ever."""
+    await publish(publisher, b"x")
+    (received,) = await collect(puller, 1)
+    for call in (puller.acknowledge([received.ack_id] * number), puller.extend([received.ack_id] * number, 10)):
+        with pytest.raises(Rejected, match=f"{number} ack ids"):
+            await call
+
+
+async def test_an_ack_deadline_is_at_most_ten_minutes(publisher: Publisher, puller: Puller) -> None:
+    await publish(publisher, b"x")
+    (received,) = await collect(puller, 1)
+    for seconds in (-1, 601):
+        with pytest.raises(Rejected, match=f"{seconds} s"):
+            await puller.extend([received.ack_id], seconds)
+    await puller.extend([received.ack_id], 600)
 
 
 async def test_a_message_of_a_million_bytes_comes_whole(publisher: Publisher, puller: Puller) -> None:
@@ -170,10 +202,9 @@ async def test_preparing_many_times_at_once_is_harmless(backend: Backend, publis
 async def test_a_topic_or_a_subscription_that_does_not_exist_is_named_an_error(
     backend: Backend, publisher: Publisher
 ) -> None:
-    """Which kind of error is the store's choice: a deployment that is not whole is an outage to every caller."""
-    with pytest.raises(BackendError) as caught:
+    with pytest.raises(Refused) as caught:
         await publisher.publish("missing", [Outgoing(b"x", {})])
     assert caught.value.status == "NOT_FOUND"
-    with pytest.raises(BackendError) as caught:
+    with pytest.raises(Refused) as caught:
         await backend.puller("missing").pull(1)
     assert caught.value.status == "NOT_FOUND"

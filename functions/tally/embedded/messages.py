@@ -17,11 +17,11 @@ from tally.embedded.reader import Reader
 from tally.embedded.signal import POLL_SECONDS, Signal
 from tally.embedded.writer import Transaction, Writer
 from tally.errors import Refused, Rejected
-from tally.limits import ACK_IDS, PUBLISH_BYTES, PUBLISH_MESSAGES, PULL_BYTES, PULL_MESSAGES
+from tally.limits import ACK_DEADLINE_SECONDS_MAX, PULL_BYTES
+from tally.message_limits import check_ack_deadline, check_ack_ids, check_publish, check_pull
 from tally.ports import Outgoing, Received
 
 ACK_DEADLINE_SECONDS = 10
-DEADLINE_SECONDS_MAX = 600
 RETENTION_SECONDS = 7 * 24 * 3_600
 PULL_SECONDS = 2.0
 EXPIRED_AT_ONCE = 10_000
@@ -54,12 +54,7 @@ class SqlitePublisher:
 
     async def publish(self, topic: str, messages: Sequence[Outgoing]) -> Sequence[str]:
         rows = [_content(message) for message in messages]
-        size = sum(len(data) for _, data in rows)
-        if not 0 < len(rows) <= PUBLISH_MESSAGES or size > PUBLISH_BYTES:
-            raise Rejected(
-                f"{len(rows)} messages of {size} bytes in one publish: at most {PUBLISH_MESSAGES} and {PUBLISH_BYTES}",
-                status="INVALID_ARGUMENT",
-            )
+        check_publish(messages)
         names = await self._writer.run(partial(_publish, topic, rows))
         self._signal.notify()
         return names
@@ -74,8 +69,7 @@ class SqlitePuller:
         self._clock = clock
 
     async def pull(self, max_messages: int) -> Sequence[Received]:
-        if not 0 < max_messages <= PULL_MESSAGES:
-            raise Rejected(f"a pull of {max_messages} messages: want 1 to {PULL_MESSAGES}", status="INVALID_ARGUMENT")
+        check_pull(max_messages)
         loop = asyncio.get_running_loop()
         end = loop.time() + PULL_SECONDS
         while True:
@@ -94,8 +88,7 @@ class SqlitePuller:
         await self._writer.run(partial(_acknowledge, self._subscription, _pairs(ack_ids)))
 
     async def extend(self, ack_ids: Sequence[str], seconds: int) -> None:
-        if not 0 <= seconds <= DEADLINE_SECONDS_MAX:
-            raise Rejected(f"a deadline of {seconds} s: want 0 to {DEADLINE_SECONDS_MAX} s", status="INVALID_ARGUMENT")
+        check_ack_deadline(seconds)
         await self._writer.run(partial(_extend, self._subscription, _pairs(ack_ids), seconds))
         if seconds == 0:
             self._signal.notify()
@@ -121,7 +114,7 @@ def keep_house(transaction: Transaction) -> None:
         transaction.execute(f"DELETE FROM {table} WHERE id IN {old}", (EXPIRED_AT_ONCE, oldest))
     transaction.execute(
         "UPDATE delivery SET available_at = ? WHERE subscription IN (SELECT id FROM subscription) AND available_at > ?",
-        (transaction.now, transaction.now + DEADLINE_SECONDS_MAX * SECOND),
+        (transaction.now, transaction.now + ACK_DEADLINE_SECONDS_MAX * SECOND),
     )
 
 
@@ -202,8 +195,7 @@ def _received(text: str) -> list[Received]:
 
 def _pairs(ack_ids: Sequence[str]) -> str:
     """Return ack ids as the JSON list of their (delivery, attempt)."""
-    if not 0 < len(ack_ids) <= ACK_IDS:
-        raise Rejected(f"{len(ack_ids)} ack ids in a request: want 1 to {ACK_IDS}", status="INVALID_ARGUMENT")
+    check_ack_ids(ack_ids)
     pairs = []
     for ack_id in ack_ids:
         match = _ACK_ID.fullmatch(ack_id)

@@ -15,7 +15,7 @@ from tally.errors import Refused, Rejected, Unavailable
 from tally.gcp import calls
 from tally.gcp.clients import Clients
 from tally.gcp.entities import read_instant
-from tally.limits import PUBLISH_BYTES, PUBLISH_MESSAGES
+from tally.message_limits import check_ack_deadline, check_ack_ids, check_publish, check_pull
 from tally.ports import Outgoing, Received
 
 _PublishRequest: Final = types.PublishRequest.pb()
@@ -31,11 +31,7 @@ class PubSubPublisher:
         self._project = project
 
     async def publish(self, topic: str, messages: Sequence[Outgoing]) -> Sequence[str]:
-        size = sum(len(message.data) for message in messages)
-        if len(messages) > PUBLISH_MESSAGES or size > PUBLISH_BYTES:
-            sent = f"{len(messages)} messages of {size} bytes in one publish"
-            limit = f"at most {PUBLISH_MESSAGES} and {PUBLISH_BYTES} bytes"
-            raise Rejected(f"{sent}: {limit}", status="INVALID_ARGUMENT")
+        check_publish(messages)
         request = _PublishRequest(topic=topic_path(self._project, topic))
         for data, attributes in messages:
             request.messages.add(data=data, attributes=attributes)
@@ -49,6 +45,7 @@ class PubSubPuller:
         self._path = subscription_path(project, subscription)
 
     async def pull(self, max_messages: int) -> Sequence[Received]:
+        check_pull(max_messages)
         request = types.PullRequest.wrap(_PullRequest(subscription=self._path, max_messages=max_messages))
         try:
             reply = await calls.call(calls.PULL, self._clients.subscriber.pull, request)
@@ -59,10 +56,13 @@ class PubSubPuller:
         return [_received(delivery) for delivery in types.PullResponse.pb(reply).received_messages]
 
     async def acknowledge(self, ack_ids: Sequence[str]) -> None:
+        check_ack_ids(ack_ids)
         request = types.AcknowledgeRequest.wrap(_AcknowledgeRequest(subscription=self._path, ack_ids=ack_ids))
         await self._settle(calls.ACKNOWLEDGE, self._clients.subscriber.acknowledge, request, len(ack_ids))
 
     async def extend(self, ack_ids: Sequence[str], seconds: int) -> None:
+        check_ack_ids(ack_ids)
+        check_ack_deadline(seconds)
         request = types.ModifyAckDeadlineRequest.wrap(
             _ModifyAckDeadlineRequest(subscription=self._path, ack_ids=ack_ids, ack_deadline_seconds=seconds)
         )

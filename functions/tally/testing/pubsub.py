@@ -14,7 +14,8 @@ from typing import Protocol
 
 from tally.clock import Clock
 from tally.errors import Refused, Rejected
-from tally.limits import ACK_IDS, PUBLISH_BYTES, PUBLISH_MESSAGES, PULL_BYTES, PULL_MESSAGES
+from tally.limits import PULL_BYTES, PULL_MESSAGES
+from tally.message_limits import check_ack_deadline, check_ack_ids, check_publish, check_pull
 from tally.ports import Outgoing, Received
 from tally.testing.process import no_process
 
@@ -100,8 +101,7 @@ class FakeSubscription:
         self.on_settled: Callable[[str], None] | None = None
 
     async def pull(self, max_messages: int) -> Sequence[Received]:
-        if not 0 < max_messages <= PULL_MESSAGES:
-            raise Rejected(f"a pull of {max_messages} messages: want 1 to {PULL_MESSAGES}", status="INVALID_ARGUMENT")
+        check_pull(max_messages)
         loop = asyncio.get_running_loop()
         until = loop.time() + self._patience
         while not self._ready(loop.time()):
@@ -111,7 +111,7 @@ class FakeSubscription:
         return self._take(min(max_messages, self._answer_messages), loop.time())
 
     async def acknowledge(self, ack_ids: Sequence[str]) -> None:
-        _check_ids(ack_ids)
+        check_ack_ids(ack_ids)
         self._expire(asyncio.get_running_loop().time())
         for ack_id in ack_ids:
             message = self._leases[ack_id][0] if ack_id in self._leases else self._expired.get(ack_id)
@@ -126,9 +126,8 @@ class FakeSubscription:
                     self.on_settled(message.message_id)
 
     async def extend(self, ack_ids: Sequence[str], seconds: int) -> None:
-        _check_ids(ack_ids)
-        if not 0 <= seconds <= 600:
-            raise Rejected(f"a deadline of {seconds} s: want 0 to 600", status="INVALID_ARGUMENT")
+        check_ack_ids(ack_ids)
+        check_ack_deadline(seconds)
         now = asyncio.get_running_loop().time()
         self._expire(now)
         for ack_id in ack_ids:
@@ -274,15 +273,8 @@ def _wake(puller: asyncio.Future[None]) -> None:
         puller.set_result(None)
 
 
-def _check_ids(ack_ids: Sequence[str]) -> None:
-    if not 0 < len(ack_ids) <= ACK_IDS:
-        raise Rejected(f"{len(ack_ids)} ack ids in a request: want 1 to {ACK_IDS}", status="INVALID_ARGUMENT")
-
-
 def _check_messages(messages: Sequence[Outgoing]) -> None:
-    size = sum(len(data) for data, _ in messages)
-    if not 0 < len(messages) <= PUBLISH_MESSAGES or size > PUBLISH_BYTES:
-        raise Rejected(f"{len(messages)} messages of {size} bytes in a request", status="INVALID_ARGUMENT")
+    check_publish(messages)
     for data, attributes in messages:
         if len(attributes) > _ATTRIBUTES:
             raise Rejected(f"{len(attributes)} attributes, over {_ATTRIBUTES}", status="INVALID_ARGUMENT")

@@ -176,6 +176,6 @@ async def test_a_cancelled_call_is_cancelled_and_no_outage(google: FakeGoogle, b
 
 async def test_a_publish_over_the_limits_is_rejected_before_it_is_sent(google: FakeGoogle, backend: Backend) -> None:
     for messages in ([Outgoing(b"x", {})] * 1_001, [Outgoing(bytes(9_000_001), {})]):
-        with pytest.raises(Rejected, match="at most 1000 and 9000000 bytes"):
+        with pytest.raises(Rejected, match="1 to 1000 messages, and at most 9000000 bytes"):
             await backend.publisher.publish("votes", messages)
     assert google.calls == []
