@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tally import embedded
+from tally import embedded, limits
 from tally.config import Settings
 from tally.embedded.backend import SqliteBackend
 from tally.embedded.failure import translate
@@ -33,6 +33,20 @@ async def test_what_waits_shares_one_transaction(backend: SqliteBackend) -> None
     await asyncio.gather(first, *rest)
     assert len(turns) == 100
     assert len(set(map(id, turns))) <= 2
+
+
+@pytest.mark.parametrize("past", [0, 1])
+async def test_one_transaction_takes_so_many_writes(backend: SqliteBackend, past: int) -> None:
+    turns: list[Transaction] = []
+    gate = threading.Event()
+    first = asyncio.create_task(backend.write(lambda transaction: gate.wait(10)))
+    await asyncio.sleep(0.1)  # the thread has taken it, and waits
+    rest = [asyncio.create_task(backend.write(turns.append)) for _ in range(limits.EMBEDDED_GROUP_WRITES + past)]
+    await asyncio.sleep(0)
+    gate.set()
+    await asyncio.gather(first, *rest)
+    assert len(set(map(id, turns[: limits.EMBEDDED_GROUP_WRITES]))) == 1
+    assert len(set(map(id, turns))) == 1 + past
 
 
 async def test_a_refused_operation_leaves_its_neighbours_alone(backend: SqliteBackend) -> None:

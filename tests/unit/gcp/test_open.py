@@ -6,9 +6,10 @@ import pytest
 from google.pubsub_v1 import types
 from grpc import StatusCode
 
-from tally import config, gcp
+from tally import config, gcp, limits
 from tally.config import Settings
 from tally.errors import ConfigError, Unavailable
+from tally.gcp import clients
 from tally.ports import Backend
 from tests.conftest import NO_CREDENTIALS
 from tests.unit.gcp.conftest import FakeGoogle
@@ -30,6 +31,13 @@ async def test_the_clouds_settings_with_an_emulators_host_do_not_open() -> None:
     settings = replace(config.load(HOSTS), backend="cloud")
     with pytest.raises(ConfigError, match="unset one or the other"):
         await gcp.open(settings)
+
+
+def test_a_channel_takes_messages_up_to_its_limit_and_no_larger() -> None:
+    """More than any lookup, Pull or commit that we let be asked for; gRPC's own limit would be 4 MB."""
+    options = dict(clients._OPTIONS)
+    assert options["grpc.max_receive_message_length"] == options["grpc.max_send_message_length"] == limits.CHANNEL_BYTES
+    assert max(limits.PULL_BYTES, limits.LOOKUP_BYTES, limits.COMMIT_BYTES, limits.PUBLISH_BYTES) < limits.CHANNEL_BYTES
 
 
 async def test_under_test_the_cloud_opens_no_channel(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
+from tally import limits
 from tally.errors import Refused, Rejected, Unavailable, UnsafeStore
 from tally.ports import Committed, Delete, Key, Write
 from tally.testing.loop import VirtualLoop
@@ -123,7 +124,12 @@ def test_a_commit_applied_after_the_reader_looked_is_met_by_the_guard(
     tally_loop.run(main())
 
 
-def test_a_catch_up_that_fails_half_way_changes_nothing(tally_loop: VirtualLoop, store: ScriptedStore) -> None:
+@pytest.mark.parametrize("keys_a_lookup", [limits.LOOKUP_KEYS, 4])
+def test_a_catch_up_that_fails_half_way_changes_nothing(
+    tally_loop: VirtualLoop, store: ScriptedStore, monkeypatch: pytest.MonkeyPatch, keys_a_lookup: int
+) -> None:
+    monkeypatch.setattr(limits, "LOOKUP_KEYS", keys_a_lookup)
+
     async def main() -> None:
         made, other = counter(store), counter(store)
         await count(made, voters([0]))
