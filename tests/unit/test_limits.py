@@ -58,6 +58,10 @@ TESTS: dict[str, tuple[str, str]] = {
     "PUBLISH_MESSAGES": LETTERS,
     "PUBLISH_BYTES": LETTERS,
     "CHANNEL_BYTES": ("gcp/test_open.py", "test_a_channel_takes_messages_up_to_its_limit_and_no_larger"),
+    "ACK_DEADLINE_SECONDS_MAX": (
+        "test_message_limits.py",
+        "test_a_request_at_its_limit_goes_and_one_past_it_is_rejected",
+    ),
     "ACK_IDS": (WORKER, "test_ids_are_sent_a_thousand_at_a_time"),
     "HELD_MESSAGES": ROOM,
     "HELD_LETTERS": ("votes/test_letterbox.py", "test_letters_that_are_not_meant_are_held_up_to_a_limit"),
