@@ -29,6 +29,17 @@ FOUNDATION = (
     "google_secret_manager_secret.ballot_keys",
     "google_storage_bucket_iam_member.builder_reads_source",
 )
+# What Terraform's deletion_protection guards: it is lifted before a destroy.
+PROTECTED = (
+    "google_cloud_run_v2_job.worker",
+    "google_cloud_run_v2_worker_pool.worker",
+    "google_firestore_database.this",
+    "google_pubsub_subscription.dead_letters",
+    "google_pubsub_subscription.votes",
+    "google_pubsub_topic.dead_letters",
+    "google_pubsub_topic.votes",
+    "google_secret_manager_secret.ballot_keys",
+)
 NO_IMAGE = "sha256:" + "0" * 64
 MAX_WORKERS = 4
 PAUSE_SECONDS = 30
@@ -138,18 +149,6 @@ def destroy(tools: Tools, it: Deployment, *, delete_votes: bool) -> None:
     lifted = [f"-target={address}" for address in PROTECTED]
     tools.run("terraform", "apply", "-auto-approve", *lifted, *values, folder=TERRAFORM)
     tools.run("terraform", "destroy", "-auto-approve", *values, folder=TERRAFORM)
-
-
-PROTECTED = (
-    "google_cloud_run_v2_job.worker",
-    "google_cloud_run_v2_worker_pool.worker",
-    "google_firestore_database.this",
-    "google_pubsub_subscription.dead_letters",
-    "google_pubsub_subscription.votes",
-    "google_pubsub_topic.dead_letters",
-    "google_pubsub_topic.votes",
-    "google_secret_manager_secret.ballot_keys",
-)
 
 
 def scale(tools: Tools, it: Deployment, *, workers: int, backlog_is_empty: bool) -> None:

@@ -23,7 +23,7 @@ class SystemClock:
 
 
 class Stamps:
-    """Hands out instants that strictly increase within a process, whatever the clock does ."""
+    """Hands out instants that strictly increase within a process, whatever the clock does."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

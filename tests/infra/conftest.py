@@ -1,4 +1,4 @@
-"""One Terraform and one plan of each example for a whole session; without a provider the tests skip, or fail in CI."""
+"""One Terraform and one plan of each example for a session; with no provider tests skip, with a broken one CI fails."""
 
 import os
 from collections.abc import Callable, Iterator

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from emulator.port import free_port
 from infra import package
 from tests.infra.process import running, until
 from tests.infra.terraform import ROOT, targets
@@ -65,12 +65,6 @@ def call(port: int, path: str, body: object = None) -> dict[str, Any] | None:
         if isinstance(error, urllib.error.HTTPError):
             raise
         return None
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def entry() -> list[str]:

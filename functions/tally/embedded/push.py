@@ -12,9 +12,7 @@ Send = Callable[[HttpTask], Coroutine[None, None, int]]
 class Sender:
     """`receive` takes what is addressed to `target` and a queue below it; both return the status of the answer."""
 
-    def __init__(
-        self, target: str, receive: Receive, elsewhere: Callable[[HttpTask], Coroutine[None, None, int]]
-    ) -> None:
+    def __init__(self, target: str, receive: Receive, elsewhere: Send) -> None:
         self._target = target
         self._receive = receive
         self._elsewhere = elsewhere

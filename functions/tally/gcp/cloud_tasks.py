@@ -7,7 +7,7 @@ from google.cloud import tasks_v2
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from tally.clock import from_datetime
+from tally.clock import SECOND, from_datetime
 from tally.errors import Refused
 from tally.gcp import calls
 from tally.gcp.clients import Clients
@@ -101,7 +101,7 @@ class CloudTasksDispatcher:
             "dispatch_deadline": _duration(task.deadline),
         }
         if task.at is not None:
-            made["schedule_time"] = Timestamp(seconds=task.at // 1_000_000, nanos=task.at % 1_000_000 * 1_000)
+            made["schedule_time"] = Timestamp(seconds=task.at // SECOND, nanos=task.at % SECOND * 1_000)
         if task.retry is not None:
             made["retry_config"] = _retry(task.retry)
         return tasks_v2.Task(made)
@@ -119,5 +119,5 @@ def _retry(policy: RetryPolicy) -> dict[str, Any]:
 
 def _duration(seconds: float) -> Duration:
     duration = Duration()
-    duration.FromMicroseconds(round(seconds * 1_000_000))
+    duration.FromMicroseconds(round(seconds * SECOND))
     return duration

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from tally.clock import SECOND, Clock
-from tally.errors import Refused, Unavailable
+from tally.errors import Refused, Rejected, Unavailable
 from tally.ports import DispatchStats, HttpTask
 
 TOMBSTONE = 24 * 3_600 * SECOND
@@ -31,9 +31,9 @@ class FakeDispatcher:
         if key in self.tasks or self.gone.get(key, -TOMBSTONE) + TOMBSTONE > now:
             raise Refused(f"task {task.id} exists", status="ALREADY_EXISTS")
         if task.at is not None and task.at > now + ETA:
-            raise Refused("schedule time over 30 days ahead", status="INVALID_ARGUMENT")
+            raise Rejected("schedule time over 30 days ahead", status="INVALID_ARGUMENT")
         if len(task.body) > TASK_BYTES:
-            raise Refused("task too large", status="INVALID_ARGUMENT")
+            raise Rejected("task too large", status="INVALID_ARGUMENT")
         self.tasks[key] = task
         if self.lose_replies:
             self.lose_replies -= 1

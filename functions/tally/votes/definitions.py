@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 from tally import ports
 from tally.clock import SECOND, Clock
-from tally.errors import BackendError, Busy, NotFound, TallyError
+from tally.errors import BackendError, Busy, TallyError
 from tally.limits import CACHED_POLLS, UNKNOWN_READS_PER_SECOND
 from tally.logs import event
 from tally.votes import keys
 from tally.votes.ballot import Hasher
 from tally.votes.edit import ID
 from tally.votes.keyring import KeyRing
-from tally.votes.poll import CACHE_LIFETIME, CLOCK_BOUND, Option, Poll
+from tally.votes.poll import CACHE_LIFETIME, CLOCK_BOUND, Option, Poll, not_found
 from tally.votes.polls import from_entity
 
 READ_SECONDS = 3.0  # shorter than the lifetime: whoever joins a read in flight can use what it brings
@@ -90,12 +90,12 @@ class Definitions:
         if definition is not None:
             return definition
         if not ID.fullmatch(poll_id):
-            raise NotFound(f"no poll {poll_id!r}", code="poll-not-found")
+            raise not_found(poll_id)
         absent = self._absent.get(poll_id)
         if absent is None or self._time() - absent.sent >= CACHE_LIFETIME / SECOND:
             definition = await asyncio.shield(self._reads.get(poll_id) or self._admit(poll_id))
         if definition is None:
-            raise NotFound(f"no poll {poll_id!r}", code="poll-not-found")
+            raise not_found(poll_id)
         if not definition.serves(at, self._time()):
             raise self._busy("the poll's definition could not be read in time")
         return definition

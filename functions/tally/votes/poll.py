@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from tally.clock import SECOND
+from tally.errors import NotFound
 
 CACHE_LIFETIME = 5 * SECOND
 GRACE = 60 * SECOND
@@ -58,6 +59,10 @@ class Poll(msgspec.Struct, frozen=True, kw_only=True):
         if at >= self.closes_at:
             return "closed"
         return "scheduled" if at < self.opens_at else "open"
+
+
+def not_found(poll_id: str) -> NotFound:
+    return NotFound(f"no poll {poll_id!r}", code="poll-not-found")
 
 
 def refusal(poll: Poll, option: Option, at: int) -> str | None:

@@ -13,12 +13,12 @@ from typing import NamedTuple
 import msgspec
 
 from tally.clock import Clock
-from tally.errors import Busy, Conflict, InvalidInput, NotFound, Refused, Rejected, Unavailable
+from tally.errors import Busy, Conflict, InvalidInput, Refused, Rejected, Unavailable
 from tally.ports import Entity, Insert, OnConflict, Query, Store, Update, Value, read
 from tally.retry import full_jitter
 from tally.votes import edit, keys
 from tally.votes.edit import NewPoll, Patch
-from tally.votes.poll import Poll
+from tally.votes.poll import Poll, not_found
 
 FORMAT = 1
 TRIES = 6
@@ -131,7 +131,7 @@ class Polls:
     async def _entity(self, poll_id: str) -> Entity:
         entity = await self._found(poll_id)
         if entity is None:
-            raise NotFound(f"no poll {poll_id!r}", code="poll-not-found")
+            raise not_found(poll_id)
         return entity
 
     async def _found(self, poll_id: str) -> Entity | None:

@@ -10,6 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from tally.errors import TallyError
 from tally.logs import event
+from tally.web import body
 from tally.web.answer import Answer, from_error, problem
 
 Handler = Callable[..., Awaitable[Answer]]
@@ -21,6 +22,10 @@ class Request(NamedTuple):
 
     scope: Scope
     receive: Receive
+
+    async def read(self, most: int) -> bytes:
+        """Return the body, said to be JSON and at most so many bytes; raise as `body.read`."""
+        return await body.read(self.scope["headers"], self.receive, most)
 
 
 class Route(NamedTuple):

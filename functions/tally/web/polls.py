@@ -10,10 +10,10 @@ from msgspec import UNSET, UnsetType
 
 from tally import limits
 from tally.clock import Clock, from_datetime, to_datetime
-from tally.errors import Conflict, InvalidInput, NotFound
+from tally.errors import Conflict, InvalidInput
 from tally.votes.definitions import Definitions
 from tally.votes.edit import ID, NewOption, NewPoll, Patch
-from tally.votes.poll import FOREVER, Poll, Revote, Visibility, Voters
+from tally.votes.poll import FOREVER, Poll, Revote, Visibility, Voters, not_found
 from tally.votes.polls import PAGE_POLLS, Polls
 from tally.web import answer, body
 from tally.web.answer import Answer
@@ -74,7 +74,7 @@ def public_routes(definitions: Definitions, clock: Clock) -> list[Route]:
 
 def admin_routes(polls: Polls, clock: Clock) -> list[Route]:
     async def create(request: Request) -> Answer:
-        sent = body.decode(_new, await _read(request))
+        sent = body.decode(_new, await request.read(limits.BODY_BYTES))
         poll = await polls.create(_new_poll(sent))
         location = ((b"location", f"/v1/polls/{poll.id}".encode()),)
         return answer.json(201, view(poll, clock.now()), location)
@@ -90,7 +90,7 @@ def admin_routes(polls: Polls, clock: Clock) -> list[Route]:
         return answer.json(200, view(await polls.get(check_id(poll)), clock.now()))
 
     async def amend(request: Request, poll: str) -> Answer:
-        sent = body.decode(_patch, await _read(request))
+        sent = body.decode(_patch, await request.read(limits.BODY_BYTES))
         return answer.json(200, view(await polls.amend(check_id(poll), _changes(sent)), clock.now()))
 
     async def close(request: Request, poll: str) -> Answer:
@@ -112,7 +112,7 @@ def admin_routes(polls: Polls, clock: Clock) -> list[Route]:
 def check_id(poll: str) -> str:
     """Return a poll's id from a path; raise NotFound for what can be none, without asking the store."""
     if not ID.fullmatch(poll):
-        raise NotFound(f"no poll {poll!r}", code="poll-not-found")
+        raise not_found(poll)
     return poll
 
 
@@ -147,10 +147,6 @@ def _option(option_id: str, label: str, withdrawn_at: int) -> dict[str, object]:
 
 def _instant(at: int) -> datetime | None:
     return None if at == FOREVER else to_datetime(at)
-
-
-async def _read(request: Request) -> bytes:
-    return await body.read(request.scope["headers"], request.receive, limits.BODY_BYTES)
 
 
 def _new_poll(sent: _PollBody) -> NewPoll:

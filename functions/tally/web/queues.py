@@ -59,7 +59,7 @@ _complete = msgspec.json.Decoder(_CompleteBody)
 def routes(queues: PullQueues) -> list[Route]:
     async def add(request: Request, queue: str) -> Answer:
         target = _queue(queues, queue)
-        data = await _read(request)
+        data = await request.read(limits.TASK_BODY_BYTES)
         sent = body.decode(_tasks, data)
         if "tasks" not in sent:
             outcome = await target.add(envelope.decode(data))
@@ -71,7 +71,7 @@ def routes(queues: PullQueues) -> list[Route]:
         return answer.json(200 if good else 207, {"outcomes": [_outcome(outcome) for outcome in outcomes]})
 
     async def lease(request: Request, queue: str) -> Answer:
-        sent = body.decode(_lease, await _read(request))
+        sent = body.decode(_lease, await request.read(limits.TASK_BODY_BYTES))
         if sent.oldest_tag and sent.tag is not None:
             raise InvalidInput(f"tag {sent.tag!r} and oldest_tag: give one or the other")
         seconds("wait", sent.wait, at_most=limits.LEASE_WAIT_HTTP_SECONDS)
@@ -80,20 +80,20 @@ def routes(queues: PullQueues) -> list[Route]:
         return answer.json(200, {"leases": [_view(each) for each in leases]})
 
     async def extend(request: Request, queue: str) -> Answer:
-        sent = body.decode(_extend, await _read(request))
+        sent = body.decode(_extend, await request.read(limits.TASK_BODY_BYTES))
         target = _queue(queues, queue)
         held = await target.extend(await target.held(sent.name, sent.token), sent.seconds)
         return answer.json(200, {"name": held.name, "expires_at": to_datetime(held.expires_at)})
 
     async def release(request: Request, queue: str) -> Answer:
-        sent = body.decode(_release, await _read(request))
+        sent = body.decode(_release, await request.read(limits.TASK_BODY_BYTES))
         target = _queue(queues, queue)
         held = await target.held(sent.name, sent.token)
         status = await target.release(held, delay=sent.delay, error=sent.error)
         return answer.json(200, {"name": sent.name, "status": status})
 
     async def complete(request: Request, queue: str) -> Answer:
-        sent = body.decode(_complete, await _read(request)).leases
+        sent = body.decode(_complete, await request.read(limits.TASK_BODY_BYTES)).leases
         _few("leases", len(sent))
         target = _queue(queues, queue)
         held = await target.held_many([(each.name, each.token) for each in sent])
@@ -143,10 +143,6 @@ def _queue(queues: PullQueues, name: str) -> PullQueue:
 def _few(what: str, count: int) -> None:
     if not 1 <= count <= limits.TASKS_PER_REQUEST:
         raise InvalidInput(f"{count} {what}: want 1 to {limits.TASKS_PER_REQUEST}", code="bad-size")
-
-
-async def _read(request: Request) -> bytes:
-    return await body.read(request.scope["headers"], request.receive, limits.TASK_BODY_BYTES)
 
 
 def _outcome(outcome: Outcome) -> dict[str, str]:

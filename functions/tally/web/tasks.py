@@ -9,7 +9,7 @@ from tally import limits
 from tally.errors import BackendError
 from tally.logs import event
 from tally.tasks.receiver import PushReceiver
-from tally.web import answer, body
+from tally.web import answer
 from tally.web.answer import Answer
 from tally.web.app import Request, Route
 
@@ -17,7 +17,7 @@ from tally.web.app import Request, Route
 def routes(receiver: PushReceiver) -> list[Route]:
     async def post(request: Request, queue: str) -> Answer:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.scope["headers"]}
-        payload = await body.read(request.scope["headers"], request.receive, limits.BODY_BYTES)
+        payload = await request.read(limits.BODY_BYTES)
         if await received(receiver, queue, headers, payload) == 500:
             return answer.problem(500, "backend", "the store or the queue does not answer; send the task again")
         return Answer(200)

@@ -26,10 +26,9 @@ _decoder = msgspec.json.Decoder(_Body)
 
 def routes(intake: Intake) -> list[Route]:
     async def post(request: Request, poll: str) -> Answer:
-        headers = request.scope["headers"]
-        content = await body.read(headers, request.receive, limits.BODY_BYTES)
+        content = await request.read(limits.BODY_BYTES)
         sent = body.decode(_decoder, content, _names)
-        key = _key(headers)
+        key = _key(request.scope["headers"])
         if sent.votes is not None:
             return _many(await intake.votes(poll, _list(sent), key))
         if len(content) > limits.VOTE_BODY_BYTES:

@@ -279,7 +279,7 @@ def test_a_commit_that_the_store_rejects_is_halved_and_a_lone_vote_is_dead_lette
 
         def reject(writes: Sequence[Write]) -> BackendError | None:
             for write in writes:
-                if not isinstance(write, Delete) and bad in bytes(write.entity.properties.get("records", b"")):  # type: ignore
+                if not isinstance(write, Delete) and bad in bytes(write.entity.properties.get("records", b"")):  # type: ignore[arg-type]  # bytes
                     raise Rejected("no such thing", status="INVALID_ARGUMENT")
             return None
 
