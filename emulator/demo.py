@@ -124,18 +124,15 @@ class Demo:
                 await self._send(connection, numbers[start : start + 1_000])
         messages = list(range(60, self.votes, 80))
         settings = config.load(self.here.environ)
-        backend = await bootstrap.open_backend(settings)
         hasher = Hasher(bootstrap.ballot_keys(settings).get(settings.ballot_key), POLL)
         now = SystemClock().now()
-        try:
+        async with bootstrap.opened(settings) as backend:
             for start in range(0, len(messages), 100):
                 votes = [
                     Vote(POLL, OPTIONS[number % len(OPTIONS)], hasher.ballot(f"voter-{number}"), now)
                     for number in messages[start : start + 100]
                 ]
                 await backend.publisher.publish(settings.topic, [Outgoing(batch.encode(votes), {})])
-        finally:
-            await backend.close()
         self.duplicates += len(numbers) + len(messages)
 
     async def _send(self, connection: Connection, job: list[int]) -> None:

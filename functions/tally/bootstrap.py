@@ -49,6 +49,16 @@ async def open_backend(settings: Settings) -> Backend:
     return cast(Backend, await package.open(settings))
 
 
+@asynccontextmanager
+async def opened(settings: Settings) -> AsyncIterator[Backend]:
+    """Open the backend for a while, and close it whatever happens."""
+    backend = await open_backend(settings)
+    try:
+        yield backend
+    finally:
+        await backend.close()
+
+
 def ballot_keys(settings: Settings) -> KeyRing:
     """Load the ballot keys; make the current one if it is missing, but never in the cloud: there, raise ConfigError."""
     if settings.backend != "cloud":
@@ -112,8 +122,12 @@ def whole_site(settings: Settings, backend: Backend, world: World, system: TaskS
 
 def admin_routes(settings: Settings, backend: Backend, world: World) -> list[Route]:
     keyring.check_version(settings.ballot_key)
-    service = Polls(backend.store, world.clock, world.random, settings.ballot_key)
+    service = _polls(settings, backend, world)
     return [*polls.admin_routes(service, world.clock), *queues.routes(pull_queues(backend, world))]
+
+
+def _polls(settings: Settings, backend: Backend, world: World) -> Polls:
+    return Polls(backend.store, world.clock, world.random, settings.ballot_key)
 
 
 def pull_queues(backend: Backend, world: World) -> PullQueues:
@@ -154,13 +168,10 @@ async def checkup(environ: Mapping[str, str], world: World, *, read_only: bool) 
     findings += found
     if any(finding.level == "wrong" for finding in found) or not package.has_store(settings):
         return findings
-    backend = await open_backend(settings)
-    try:
+    async with opened(settings) as backend:
         if not read_only:
             findings.append(await checkups.guard_probe(backend.store, UUID(bytes=world.token())))
         findings.append(await checkups.clock(backend.store, world.clock))
-    finally:
-        await backend.close()
     return findings
 
 
@@ -193,15 +204,12 @@ async def open_tasks(settings: Settings, backend: Backend, world: World) -> Task
 async def task_queues(environ: Mapping[str, str] | None = None) -> AsyncIterator[TaskSystem]:
     """Connect the task functions of this program to their queues for a while, by the environment's settings."""
     settings = config.load(os.environ if environ is None else environ)
-    backend = await open_backend(settings)
-    try:
+    async with opened(settings) as backend:
         system = await open_tasks(settings, backend, World())
         try:
             yield system
         finally:
             await system.close()
-    finally:
-        await backend.close()
 
 
 async def _push_ports(
@@ -253,22 +261,17 @@ async def _app(compose: Callable[[Settings, Backend, World], Site]) -> App:
 
 async def purge(settings: Settings, poll_id: str) -> int:
     """Remove the ledger of a poll deleted long ago; return how many entities went."""
-    backend = await open_backend(settings)
-    try:
-        poll = await Polls(backend.store, SystemClock(), SystemRandom(), settings.ballot_key).get(poll_id)
-        return await purging.purge(backend.store, poll, SystemClock().now())
-    finally:
-        await backend.close()
+    world = World()
+    async with opened(settings) as backend:
+        poll = await _polls(settings, backend, world).get(poll_id)
+        return await purging.purge(backend.store, poll, world.clock.now())
 
 
 async def recount(settings: Settings, poll_id: str, progress: Callable[[int], None]) -> tuple[Poll, Recount]:
     """Count a poll from its ledger; `progress` is told the number of partitions after each."""
-    backend = await open_backend(settings)
-    try:
-        poll = await Polls(backend.store, SystemClock(), SystemRandom(), settings.ballot_key).get(poll_id)
+    async with opened(settings) as backend:
+        poll = await _polls(settings, backend, World()).get(poll_id)
         return poll, await recounting.recount(backend.store, poll, progress=progress)
-    finally:
-        await backend.close()
 
 
 async def _run_task_app() -> App:

@@ -150,12 +150,9 @@ def _confirm(verb: str, selection: Selection, yes: bool) -> None:
 @asynccontextmanager
 async def _letterbox() -> AsyncIterator[Letterbox]:
     settings = config.load(os.environ)
-    backend = await bootstrap.open_backend(settings)
-    try:
+    async with bootstrap.opened(settings) as backend:
         await backend.prepare()
         yield bootstrap.letterbox(settings, backend)
-    finally:
-        await backend.close()
 
 
 async def _read(selection: Selection, limit: int) -> list[Letter]:

@@ -1,8 +1,7 @@
 """`tally queue …`: look at pull queues, add to them, stop them, and deal with their dead letters."""
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
 
@@ -254,19 +253,10 @@ def _each(
 
 def _run(queue_name: str, act: Callable[[PullQueue], Awaitable[T]]) -> T:
     async def work() -> T:
-        async with _opened(queue_name) as target:
-            return await act(target)
+        async with bootstrap.opened(config.load(os.environ)) as backend:
+            return await act(bootstrap.pull_queues(backend, World())(queue_name))
 
     return run(work())
-
-
-@asynccontextmanager
-async def _opened(queue_name: str) -> AsyncIterator[PullQueue]:
-    backend = await bootstrap.open_backend(config.load(os.environ))
-    try:
-        yield bootstrap.pull_queues(backend, World())(queue_name)
-    finally:
-        await backend.close()
 
 
 def _task(payload: str, text: bool, options: dict[str, Any]) -> Task:
