@@ -1,4 +1,5 @@
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tally.errors import InvalidInput
+from tally.limits import VOTER_BYTES
 from tally.votes import ballot
 from tally.votes.ballot import Hasher
 
@@ -49,11 +51,22 @@ def test_a_partition_is_the_big_endian_ballot_modulo_their_number() -> None:
     assert {ballot.partition(Hasher(KEY, "p").ballot(str(n)), 16) for n in range(500)} == set(range(16))
 
 
+def refusal(act: Callable[[], object]) -> tuple[str, str]:
+    with pytest.raises(InvalidInput) as caught:
+        act()
+    return caught.value.message, caught.value.code
+
+
 def test_a_one_ballot_poll_needs_a_voter() -> None:
-    with pytest.raises(InvalidInput, match="voter is missing"):
-        ballot.voter(None)
+    told = ("voter is missing: this poll takes one ballot a voter", "voter-missing")
+    assert refusal(lambda: ballot.voter(None)) == told
+    assert ballot.voter("Zu\u0308rich") == "Z\u00fcrich"
+    assert ballot.voter("v" * VOTER_BYTES) == "v" * VOTER_BYTES
+    told = (f"voter has {VOTER_BYTES + 1} bytes: want 1 to {VOTER_BYTES}", "bad-length")
+    assert refusal(lambda: ballot.voter("v" * (VOTER_BYTES + 1))) == told
 
 
 def test_short_keys_are_refused_as_strangers_would_share_them() -> None:
-    with pytest.raises(InvalidInput, match="has 1 bytes: want 16 to 128"):
-        ballot.key("1")
+    told = ("the idempotency key has 1 bytes: want 16 to 128", "bad-length")
+    assert refusal(lambda: ballot.key("1")) == told
+    assert ballot.key("k" * 16) == "k" * 16

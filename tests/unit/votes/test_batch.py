@@ -5,6 +5,7 @@ import hashlib
 from collections.abc import Mapping
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,9 +26,11 @@ def message(data: bytes, **attributes: str) -> Received:
     return Received("ack", "id", AT + 7, data, attributes)
 
 
+BALLOTS = base64.b64encode((1).to_bytes(16, "big") + (2).to_bytes(16, "big")).decode()
+
+
 def group(**changes: object) -> dict[str, object]:
-    ballots = base64.b64encode((1).to_bytes(16, "big") + (2).to_bytes(16, "big")).decode()
-    good = {"poll": "p", "options": ["red", "blue"], "ballots": ballots, "choices": [0, 1], "accepted_at": [AT, AT + 1]}
+    good = {"poll": "p", "options": ["red", "blue"], "ballots": BALLOTS, "choices": [0, 1], "accepted_at": [AT, AT + 1]}
     return {**good, **changes}
 
 
@@ -103,6 +106,10 @@ HOSTILE: Mapping[str, tuple[bytes, str]] = {
     "a poll that is no text": (wire(group(poll=7)), "bad-group"),
     "no base64": (wire(group(ballots="!")), "bad-group"),
     "text beyond ASCII for base64": (wire(group(ballots="é" * 43 + "=")), "bad-group"),
+    "base64 with white space": (wire(group(ballots=BALLOTS[:8] + " " + BALLOTS[8:])), "bad-group"),
+    "ballots that nobody chose for": (wire(group(choices=[], accepted_at=[])), "bad-group"),
+    "instants that nobody chose at": (wire(group(choices=[], ballots="")), "bad-group"),
+    "an old version of another shape": (b'{"v":0,"groups":{"a":1}}', "undecodable"),
     "a ballot cut short": (wire(group(ballots=base64.b64encode(bytes(31)).decode())), "bad-group"),
     "a ballot too many": (wire(group(ballots=base64.b64encode(bytes(48)).decode())), "bad-group"),
     "an instant too few": (wire(group(accepted_at=[AT])), "bad-group"),
@@ -139,6 +146,50 @@ def test_a_bad_vote_is_kept_whole_and_its_neighbour_counts() -> None:
     assert kept["choices"] == [99]
     assert base64.b64decode(kept["ballots"]) == (2).to_bytes(16, "big")
     assert letter.attributes == {"reason": "bad-vote", "published_at": str(AT + 7), "message_id": "id"}
+
+
+@pytest.mark.parametrize("bad", [9, "x"])
+def test_bad_votes_make_one_message_in_the_wire_form_and_those_between_count(bad: object) -> None:
+    ballots = [number.to_bytes(16, "big") for number in range(4)]
+    text = base64.b64encode(b"".join(ballots)).decode()
+    data = wire(group(ballots=text, choices=[bad, 1, bad, 0], accepted_at=[AT, AT + 1, AT + 2, AT + 3]))
+    decoded = batch.decode([message(data)])
+    assert [made for _, made in taken(decoded)] == [vote(1, option="blue", at=AT + 1), vote(3, at=AT + 3)]
+    assert all(len(columns.high) == len(columns.choice) == len(columns) for columns in decoded.columns)
+    (letter,) = decoded.letters[0]
+    refused = base64.b64encode(ballots[0] + ballots[2]).decode()
+    assert letter.data == wire(group(ballots=refused, choices=[bad, bad], accepted_at=[AT, AT + 2]))
+
+
+@pytest.mark.parametrize("also", [7, {"poll": 7}, group(choices=["0"])])
+def test_bad_groups_make_one_message_as_they_came_and_those_between_count(also: object) -> None:
+    short = group(choices=[0])
+    decoded = batch.decode([message(wire(short, group(), also, group(poll="q")))])
+    assert [made.poll for _, made in taken(decoded)] == ["p", "p", "q", "q"]
+    (letter,) = decoded.letters[0]
+    assert letter.data == wire(short, also)
+
+
+def test_votes_of_a_message_with_broken_votes_are_limited_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MESSAGE_VOTES", 4)
+    broken = group(choices=[0, "1"])
+    decoded = batch.decode([message(wire(group(), broken))])
+    assert decoded.votes[0] == 3
+    assert reasons(decoded) == ["bad-vote"]
+    decoded = batch.decode([message(wire(group(), group(), broken))])
+    assert decoded.votes[0] == 4
+    (letter,) = decoded.letters[0]
+    assert (letter.attributes["reason"], letter.data) == ("bad-group", wire(broken))
+
+
+def test_rows_of_columns_are_chosen_alike() -> None:
+    content = [vote(number, option="ab"[number % 2], at=AT + number) for number in range(4)]
+    (columns,) = batch.decode([message(batch.encode(content))], first=3).columns
+    chosen = columns.rows(np.array([True, False, False, True]))
+    assert (chosen.poll, chosen.options, len(chosen)) == ("p", ("a", "b"), 2)
+    made = [Vote(chosen.poll, option(chosen, row), ballot(chosen, row), at(chosen, row)) for row in range(2)]
+    assert made == [content[0], content[3]]
+    assert chosen.owner.tolist() == [3, 3]
 
 
 def test_what_cannot_be_decoded_is_cut_and_named_by_its_hash() -> None:

@@ -58,6 +58,7 @@ def test_a_receipt_holds_and_any_change_breaks_it(
     proof = certificate.receipt("poll", OPTIONS, made(table), ballot)
     assert certificate.holds(proof)
     assert (proof.accepted_at, proof.option_number) == table[high, low]
+    assert (proof.poll, proof.option) == ("poll", OPTIONS[proof.option_number])
     changes = {
         "accepted_at": proof.accepted_at + 1,
         "option_number": proof.option_number + 1,
@@ -73,8 +74,28 @@ def test_a_receipt_holds_and_any_change_breaks_it(
 
 
 def test_a_ballot_that_is_not_there_has_no_receipt() -> None:
-    with pytest.raises(NotFound, match="no ballot"):
-        certificate.receipt("poll", OPTIONS, made({(1, 1): (5, 0)}), bytes(16))
+    rows = made({(1, 1): (5, 0), (0, 1): (5, 0), (1, 0): (5, 0)})
+    with pytest.raises(NotFound, match=f"^poll 'poll' has no ballot {'0' * 32}$") as caught:
+        certificate.receipt("poll", OPTIONS, rows, bytes(16))
+    assert caught.value.code == "ballot-not-found"
+
+
+def test_every_ballot_of_a_tree_of_any_shape_has_a_receipt_that_holds() -> None:
+    for size in range(1, 34):
+        rows = made({(0, number): (5, number % 3) for number in range(size)})
+        for number in range(size):
+            proof = certificate.receipt("poll", OPTIONS, rows, number.to_bytes(16, "big"))
+            assert (proof.index, proof.size) == (number, size)
+            assert certificate.holds(proof)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"ballot": "x" * 32}, {"ballot": "0" * 30}, {"path": ("x",)}, {"accepted_at": -1}, {"accepted_at": 2**54}],
+)
+def test_a_receipt_of_nonsense_does_not_hold(change: dict[str, object]) -> None:
+    proof = certificate.receipt("poll", OPTIONS, made({(0, 0): (5, 0)}), bytes(16))
+    assert not certificate.holds(msgspec.structs.replace(proof, **change))
 
 
 @pytest.mark.parametrize("name", ["poll.jsonl", "poll.csv"])

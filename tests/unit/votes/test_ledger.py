@@ -175,8 +175,9 @@ def test_a_shard_over_its_limit_is_refused_before_the_store_sees_it(monkeypatch:
     monkeypatch.setattr(limits, "SHARD_BYTES", size)
     plan.writes(KEY, 0)
     monkeypatch.setattr(limits, "SHARD_BYTES", size - 1)
-    with pytest.raises(Rejected, match=str(size)):
+    with pytest.raises(Rejected, match=f"^shard of {size} bytes is over the limit of {size - 1}$") as caught:
         plan.writes(KEY, 0)
+    assert caught.value.status == "SHARD_SIZE"
 
 
 def test_entities_come_back_as_they_were() -> None:
@@ -185,6 +186,26 @@ def test_entities_come_back_as_they_were() -> None:
     content = records([(1, 2, 3), (4, 5, 6)])
     back = ledger.parse_segment(ledger.segment_entity(keys.segment(KEY, 9), content))
     assert back.rank.tolist() == content.rank.tolist()
+
+
+def test_what_is_stored_is_the_documented_form() -> None:
+    shard = Shard(sequence=9, ballots=3, counts=(1, 2), segments=(Segment(4, 10, 3), Segment(9, 1, 0)))
+    assert ledger.shard_entity(KEY, shard).properties == {
+        "format": 1,
+        "sequence": 9,
+        "ballots": 3,
+        "counts": "[1,2]",
+        "segments": "[[4,10,3],[9,1,0]]",
+    }
+    stored = ledger.segment_entity(KEY, records([(1, 2, 3)]))
+    ballot_and_rank = (1).to_bytes(8, "big") + bytes(8) + (3 * 1024 + 2).to_bytes(8, "big")
+    assert stored.properties == {"format": 1, "records": ballot_and_rank}
+
+
+@pytest.mark.parametrize("damage", [{"records": bytes(23)}, {"records": "text"}, {"format": None, "records": None}])
+def test_a_damaged_segment_is_corrupt(damage: dict[str, Value]) -> None:
+    with pytest.raises(Corrupt, match=r"^segment .*Shard.*: "):
+        ledger.parse_segment(Entity(key=KEY, properties=damage))
 
 
 def test_a_newer_format_is_left_alone() -> None:
@@ -213,3 +234,15 @@ def test_lookups_stay_within_their_bytes_by_the_listed_sizes() -> None:
     for part in parts:
         assert sum(segment.records for segment in part) * RECORD_BYTES <= limits.LOOKUP_BYTES
         assert len(part) <= limits.LOOKUP_KEYS
+
+
+def test_a_lookup_is_filled_to_its_bytes_and_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    segments = [Segment(number, 10, 10) for number in range(5)]
+    pair = 2 * (10 * RECORD_BYTES + 1_000)
+    monkeypatch.setattr(limits, "LOOKUP_BYTES", pair)
+    assert [len(part) for part in ledger.lookups(segments)] == [2, 2, 1]
+    monkeypatch.setattr(limits, "LOOKUP_BYTES", pair - 1)
+    assert [len(part) for part in ledger.lookups(segments)] == [1] * 5
+    monkeypatch.setattr(limits, "LOOKUP_BYTES", 1)
+    assert [len(part) for part in ledger.lookups(segments)] == [1] * 5
+    assert list(ledger.lookups([])) == []

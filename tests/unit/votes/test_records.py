@@ -116,7 +116,9 @@ def test_ballots_that_share_their_first_word_are_told_apart() -> None:
 def test_packed_records_come_back(copies: list[Row]) -> None:
     packed = pack(records(copies))
     assert len(packed) == len(copies) * RECORD_BYTES
-    assert table(unpack(packed)) == copies
+    back = unpack(packed)
+    assert table(back) == copies
+    assert {column.dtype for column in (back.high, back.low, back.rank)} == {np.dtype(np.uint64)}
 
 
 def test_packed_form_is_the_ballot_and_the_rank_in_big_endian() -> None:
@@ -140,6 +142,7 @@ def test_a_cut_segment_is_not_taken_for_a_shorter_one() -> None:
 @given(st.lists(st.integers(0, 2**128 - 1), max_size=50), st.integers(1, 256))
 def test_partition_is_the_big_endian_id_modulo_the_count(ballots: list[int], count: int) -> None:
     made = records([(ballot >> 64, ballot & (2**64 - 1), 0) for ballot in ballots])
+    assert partitions(made, count).dtype == np.intp
     assert partitions(made, count).tolist() == [ballot % count for ballot in ballots]
 
 

@@ -69,3 +69,27 @@ def test_unknown_polls_and_options_are_refused() -> None:
     assert judged(None, NOW) == "unknown-poll"
     assert judged(POLL, NOW, "green") == "unknown-option"
     assert judged(POLL, NOW, "blue") == ""
+
+
+def test_votes_of_an_unknown_poll_keep_their_columns() -> None:
+    data = batch.encode([Vote("p", "red", bytes(range(16)), NOW)])
+    (columns,) = batch.decode([Received("", "", 0, data, {})]).columns
+    verdicts, records = verdict.judge(None, columns, np.array([NOW], np.uint64))
+    assert verdicts.dtype == np.uint8
+    assert records.high is columns.high
+    assert records.low is columns.low
+    assert len(records) == 1
+
+
+def test_a_poll_of_one_option_refuses_another() -> None:
+    alone = Poll(id="p", title="", options=POLL.options[:1], created_at=0, partitions=4, key_version="1")
+    assert judged(alone, NOW, "green") == "unknown-option"
+    assert judged(alone, NOW) == ""
+
+
+def test_instants_are_compared_to_the_microsecond_even_past_what_a_float_holds() -> None:
+    late = 2**53 + 2 * GRACE
+    options = (Option(id="old", label="", withdrawn_at=late - GRACE),)
+    made = Poll(id="p", title="", options=options, created_at=0, partitions=4, key_version="1")
+    assert judged(made, late, "old") == ""
+    assert judged(made, late + 1, "old") == "option-withdrawn"
