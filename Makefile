@@ -9,7 +9,7 @@ SEED ?=
 ROUNDS ?= 30
 ARGS ?=
 
-.PHONY: setup demo run test infra-tools deploy plan destroy scale lint lint-all clean simulate bench chaos
+.PHONY: setup demo run test infra-tools deploy plan destroy scale lint lint-all clean simulate mutants coverage bench chaos
 
 setup: $(VENV)/installed
 
@@ -56,6 +56,23 @@ simulate: setup
 chaos: setup
 	$(BIN)/python -m tests.chaos --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
+# One small change at a time to the code that counts, for each of which a unit test must fail. Takes ten minutes.
+mutants: .venv-mutants/installed
+	.venv-mutants/bin/python -m tests.mutants $(ARGS)
+
+.venv-mutants/installed: requirements.txt tests/requirements.txt tests/mutants/requirements.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --disable-pip-version-check -r tests/mutants/requirements.txt
+	touch $@
+
+# Branch coverage of the vote pipeline by its unit tests.
+coverage: export COVERAGE_RCFILE = tests/coverage.toml
+coverage: setup
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -q tests/unit/votes tests/unit/web tests/unit/cli
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -70,5 +87,5 @@ lint-all: lint
 	done
 
 clean:
-	rm -rf $(VENV) .venv-* .mypy_cache .pytest_cache .ruff_cache .hypothesis .tally build dist
+	rm -rf $(VENV) .venv-* .mutants .mypy_cache .pytest_cache .ruff_cache .hypothesis .tally build dist
 	find . -name __pycache__ -o -name '*.egg-info' | xargs rm -rf

@@ -2,7 +2,7 @@
 
 mutmut makes the mutants of the pure modules and runs their unit tests, in a copy of the project. What survives must
 be listed in survivors.toml with the reason why no test can or should tell it; an unlisted survivor fails the run, and
-so does an entry that no mutant needs.
+so does an entry that no mutant needs. Arguments name mutants to try alone, as `tally.votes.ledger.*`.
 """
 
 import json
@@ -38,13 +38,14 @@ def main() -> int:
     made = subprocess.run([_MUTMUT, "run", *sys.argv[1:]], cwd=COPY, env=_environ(), check=False)
     if made.returncode:
         return made.returncode
-    outcomes = _outcomes()
+    some = len(sys.argv) > 1
+    outcomes = {name: code for name, code in _outcomes().items() if code is not None or not some}
     told = Counter((_KILLED | _SURVIVED).get(code, f"no verdict ({code})") for code in outcomes.values())
     print(f"{len(outcomes)} mutants:", ", ".join(f"{count} {what}" for what, count in told.most_common()))
     survivors = [_mutant(name) for name, code in outcomes.items() if code in _SURVIVED]
     listed = _listed()
     unlisted = [mutant for mutant in survivors if mutant not in listed]
-    idle = listed - set(survivors)
+    idle = set() if some else listed - set(survivors)
     for title, mutants in (("not listed", unlisted), ("listed, but killed or gone", sorted(idle))):
         for mutant in mutants:
             print(f"{title}: {mutant.function}\n  - {mutant.was}\n  + {mutant.now}")

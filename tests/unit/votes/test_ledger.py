@@ -246,3 +246,31 @@ def test_a_lookup_is_filled_to_its_bytes_and_no_further(monkeypatch: pytest.Monk
     monkeypatch.setattr(limits, "LOOKUP_BYTES", 1)
     assert [len(part) for part in ledger.lookups(segments)] == [1] * 5
     assert list(ledger.lookups([])) == []
+
+
+@pytest.mark.parametrize(
+    ("live", "room", "fold_from", "folded"),
+    [
+        ([5], 5, 1, (1,)),
+        ([17], 20, 1, (1,)),
+        ([18], 20, 1, ()),
+        ([3, 4], 6, 2, ()),
+        ([10, 9], 20, 5, (2, 1)),
+        ([9, 9], 20, 5, ()),
+    ],
+)
+def test_segments_fold_if_they_fit_and_are_many_or_fill_the_new_one(
+    monkeypatch: pytest.MonkeyPatch, live: list[int], room: int, fold_from: int, folded: tuple[int, ...]
+) -> None:
+    monkeypatch.setattr(ledger, "SEGMENT_RECORDS", 20)
+    monkeypatch.setattr(ledger, "_FULL", 18)
+    segments = [Segment(number, 20, count) for number, count in enumerate(live, 1)]
+    assert ledger._fold(segments, room, fold_from) == folded
+
+
+def test_a_fold_leaves_room_for_what_the_commit_brings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "SEGMENT_RECORDS", 20)
+    held, plan = committed(Partition(), records((voter, 0, 1) for voter in range(10)))
+    assert plan.shard.counts == (10,)
+    assert ledger.plan(held, records((voter, 0, 1) for voter in range(10, 21)), "keep", fold_from=1).folded == ()
+    assert ledger.plan(held, records((voter, 0, 1) for voter in range(10, 20)), "keep", fold_from=1).folded == (1,)

@@ -157,3 +157,18 @@ def test_runs_stay_few() -> None:
 
 def test_joining_nothing_is_empty() -> None:
     assert join([]) is EMPTY
+
+
+def test_all_runs_are_merged_into_one() -> None:
+    runs: tuple[Run, ...] = ()
+    for segment, numbers in enumerate((range(100), range(100, 120), range(120, 123)), 1):
+        runs = absorb(runs, records([(number, 1, 1) for number in numbers]), segment, "keep")
+    assert len(runs) == 3
+    (run,) = merge(runs)
+    assert run.records.high.tolist() == list(range(123))
+
+
+def test_a_ballot_that_shares_its_first_word_with_the_last_of_a_run_comes_after_it() -> None:
+    runs = absorb((), records([(1, 1, 1), (5, 1, 1)]), 1, "keep")
+    (run,) = absorb(runs, records([(5, 9, 1)]), 2, "keep")
+    assert [row[:2] for row in table(run.records)] == [(1, 1), (5, 1), (5, 9)]
