@@ -52,21 +52,12 @@ def worker(
 async def _run_tasks(
     host: str, port: int, until_empty: bool, weights: dict[str, int], bounds: Bounds, strict: bool
 ) -> int:
-    settings = config.load(os.environ)
     import_from_here()
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, _stop, stop, number)
-    backend = await bootstrap.open_backend(settings)
-    try:
-        system = await bootstrap.open_tasks(settings, backend, bootstrap.World())
+    stop = _stopped_by_signals()
+    async with bootstrap.task_queues() as system:
         executor = system.executor(weights, bounds=bounds, strict=strict)
         async with _state_on_port(App(health.routes(None)), host, port), _beside(system.sweeper(weights).run()):
-            ended = await executor.run(stop, until_empty=until_empty)
-        await system.close()
-        return ended
-    finally:
-        await backend.close()
+            return await executor.run(stop, until_empty=until_empty)
 
 
 def _leave(code: int) -> NoReturn:
@@ -97,9 +88,7 @@ def _bounds(text: str) -> Bounds:
 
 async def _work(host: str, port: int, until_empty: bool) -> int:
     settings = config.load(os.environ)
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, _stop, stop, number)
+    stop = _stopped_by_signals()
     backend = await bootstrap.open_backend(settings)
     try:
         await backend.prepare()
@@ -130,6 +119,13 @@ async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     finally:
         task.cancel()
         await asyncio.wait([task])
+
+
+def _stopped_by_signals() -> asyncio.Event:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, _stop, stop, number)
+    return stop
 
 
 def _stop(stop: asyncio.Event, number: int) -> None:
