@@ -43,11 +43,6 @@ class Runs:
             raise NotFound(f"no run {run_id!r}: never made, forgotten or expired")
         return run
 
-    async def open(self, run: Run) -> tuple[Run, bool]:
-        """Store a new run; return it and True, or the one that has this id already and False."""
-        opened = await self.change(run.id, lambda stored: run if stored is None else stored)
-        return opened, opened.epoch == run.epoch
-
     async def change(self, run_id: str, step: Callable[[Run | None], Run], extra: tuple[Write, ...] = ()) -> Run:
         """Apply a step to the stored record, with `extra` writes in the same commit; return what is stored then.
 
