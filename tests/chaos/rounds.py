@@ -34,12 +34,12 @@ SERVICES = {"PUBSUB_EMULATOR_HOST": "pubsub", "DATASTORE_EMULATOR_HOST": "datast
 RATES = {
     f"{method}:{fault}": rate
     for method, rates in {
-        "Publish": {"slow": 0.02, "refused": 0.03, "request-lost": 0.01, "failed-after": 0.03, "reply-lost": 0.01},
-        "Pull": {"slow": 0.02, "refused": 0.02, "request-lost": 0.01, "failed-after": 0.01, "reply-lost": 0.01},
-        "Acknowledge": {"slow": 0.02, "refused": 0.03, "request-lost": 0.01, "failed-after": 0.02, "reply-lost": 0.02},
-        "ModifyAckDeadline": {"refused": 0.05, "reply-lost": 0.05},
-        "Commit": {"slow": 0.03, "refused": 0.03, "request-lost": 0.01, "failed-after": 0.05, "reply-lost": 0.03},
-        "Lookup": {"slow": 0.02, "refused": 0.02, "request-lost": 0.01, "reply-lost": 0.01},
+        "Publish": {"slow": 0.03, "refused": 0.05, "request-lost": 0.02, "failed-after": 0.05, "reply-lost": 0.02},
+        "Pull": {"slow": 0.02, "refused": 0.03, "request-lost": 0.02, "failed-after": 0.02, "reply-lost": 0.02},
+        "Acknowledge": {"slow": 0.02, "refused": 0.05, "request-lost": 0.02, "failed-after": 0.05, "reply-lost": 0.02},
+        "ModifyAckDeadline": {"refused": 0.05, "request-lost": 0.02, "failed-after": 0.05, "reply-lost": 0.05},
+        "Commit": {"slow": 0.05, "refused": 0.05, "request-lost": 0.02, "failed-after": 0.1, "reply-lost": 0.05},
+        "Lookup": {"slow": 0.03, "refused": 0.03, "request-lost": 0.02, "failed-after": 0.02, "reply-lost": 0.02},
     }.items()
     for fault, rate in rates.items()
 }
