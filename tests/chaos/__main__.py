@@ -5,6 +5,7 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from random import SystemRandom
@@ -19,7 +20,7 @@ from emulator.local import Local, local
 from tests.chaos.proxy import FAULTS
 from tests.chaos.rounds import Outcome, on_emulators, play
 
-BACKENDS: tuple[google.Flavour | str, ...] = ("firestore-mode", "firestore", "embedded")
+FLAVOURS: tuple[google.Flavour | None, ...] = ("firestore-mode", "firestore", None)  # None: embedded
 LENGTH = 12.0
 
 
@@ -29,21 +30,27 @@ class Backends:
     def __init__(self, state: Path, running: ExitStack) -> None:
         self._state = state
         self._running = running
-        self._hosts: dict[str, dict[str, str]] = {}
+        self._hosts: dict[google.Flavour, Mapping[str, str]] = {}
+        self._pubsub: Mapping[str, str] = {}  # one serves both flavours
 
     def of(self, seed: int) -> tuple[str, Local]:
-        """Return the backend's name and the backend; raises google.Missing."""
-        name = BACKENDS[seed % len(BACKENDS)]
+        """Return the backend's name and the backend: embedded too where an emulator is not installed, and say so."""
+        flavour = FLAVOURS[seed % len(FLAVOURS)]
         state = self._state / f"seed-{seed}"
-        if name == "embedded":
-            return name, self._running.enter_context(local("embedded", state))
-        if name not in self._hosts:
-            flavour: google.Flavour = "firestore" if name == "firestore" else "firestore-mode"
-            environ = {host: value for given in self._hosts.values() for host, value in given.items() if "PUB" in host}
+        if flavour is not None:
+            try:
+                return flavour, on_emulators(self._hosts_of(flavour), state, seed)
+            except google.Missing as missing:
+                print(f"no {flavour}: {missing}")
+        return "embedded", self._running.enter_context(local("embedded", state))
+
+    def _hosts_of(self, flavour: google.Flavour) -> Mapping[str, str]:
+        if flavour not in self._hosts:
             logs = self._state / "emulators"
-            started = self._running.enter_context(stack(flavour, environ=environ, log_dir=logs, variables=GOOGLES))
-            self._hosts[name] = dict(started.hosts)
-        return name, on_emulators(self._hosts[name], state, seed)
+            started = stack(flavour, environ=self._pubsub, log_dir=logs, variables=GOOGLES)
+            hosts = self._hosts[flavour] = self._running.enter_context(started).hosts
+            self._pubsub = {name: host for name, host in hosts.items() if name == "PUBSUB_EMULATOR_HOST"}
+        return self._hosts[flavour]
 
 
 @click.command()
@@ -98,7 +105,4 @@ def _table(outcomes: list[Outcome]) -> Table:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except google.Missing as missing:
-        sys.exit(f"chaos: {missing}")
+    main()

@@ -56,6 +56,13 @@ def test_a_server_that_ends_at_once_is_reported_with_its_log_and_its_neighbour_i
         assert client.connect_ex(("127.0.0.1", port)) != 0
 
 
+def test_waiting_gives_the_exit_code_or_none_while_it_runs(tmp_path: Path) -> None:
+    with run([SERVER], log_dir=tmp_path) as (server,):
+        assert server.wait(0.01) is None
+        server.signal(signal.SIGTERM)
+        assert server.wait(10) == -signal.SIGTERM
+
+
 def test_stopping_takes_the_whole_group_also_the_child_of_a_wrapper_that_ignores_signals() -> None:
     script = """
 import subprocess, sys, time
