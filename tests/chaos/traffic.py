@@ -22,6 +22,7 @@ POLLS: tuple[dict[str, object], ...] = (
     {"id": OPEN, "partitions": 1, "voters": "open"},
 )
 _PATIENCE = 3.0
+_PAUSE = 0.05
 _LIST = 50
 
 
@@ -48,6 +49,7 @@ class Traffic:
             turn += 1
             way = random.choices(ways, (8, 4, 4, 1, 1))[0]
             await way(random, f"client-{client}-vote-{turn}-of-seed-{self._seed}")
+            await asyncio.sleep(random.random() * _PAUSE)
 
     async def watch(self, enough: asyncio.Event) -> None:
         """Read results all the while: a poll's total never falls, and never exceeds the ballots sent."""
