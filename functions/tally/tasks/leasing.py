@@ -1,7 +1,8 @@
 """Leasing: take the tasks that are due, by compare-and-swap; what another took first is left to it.
 
-Within a shard the order is by (eta, name). Each lessee goes round the shards from a place of its own and jumps
-elsewhere when it meets another, so that they seldom meet. No lease reads more than twice the rows that it was asked for
+Within a shard the order is by (eta, name). Each lessee goes round the shards from a place of its own, each lease from
+where the last one ended; all go the same way, so they follow rather than cross each other, and one that meets another
+jumps elsewhere. No lease reads more than twice the rows that it was asked for
 (and one row a shard to find the oldest tag).
 """
 
@@ -136,12 +137,11 @@ class Leasing:
         Having met another lessee, it is content with what it has, or goes on elsewhere. An outage ends the round, with
         what was taken before it; it is raised if that is nothing.
         """
-        start = self._next % shards
-        self._next = start + 1
-        order = [start, *self._rows.random.sample([each for each in range(shards) if each != start], shards - 1)]
+        order = _ring(shards, self._next)
         at_once = 1
         while order and harvest.wanted:
             wave, order = order[:at_once], order[at_once:]
+            self._next = wave[-1] + 1
             limit = max(1, min(ceil(harvest.wanted / len(wave)), harvest.budget // len(wave)))
             met = harvest.met
             try:
@@ -156,9 +156,10 @@ class Leasing:
             harvest.budget -= rows
             order += [shard for shard, part in zip(wave, found, strict=True) if len(part) == limit]
             if harvest.met > met:
+                self._next = self._rows.random.randrange(shards)
                 if harvest.taken:
                     return
-                self._rows.random.shuffle(order)
+                order = [shard for shard in _ring(shards, self._next) if shard in order]
             at_once = max(1, min(2 * len(wave) if rows else len(order), harvest.budget))
 
     async def _take(self, harvest: _Harvest, chosen: list[Row]) -> None:
@@ -167,7 +168,6 @@ class Leasing:
         versions = await self._commit(changes, harvest.token)
         if versions is None:
             harvest.met += 1
-            self._next = self._rows.random.randrange(limits.QUEUE_SHARDS)
             return
         for (old, new), version in zip(changes, versions, strict=True):
             if new.state == "ready":
@@ -221,6 +221,11 @@ class Leasing:
             Lease(task=row.decoded(payloads.get(row.key, b"")), token=harvest.token, expires_at=harvest.until, row=row)
             for row in rows
         ]
+
+
+def _ring(shards: int, start: int) -> list[int]:
+    """Return all shards in the one order in which every lessee goes, from a place on."""
+    return [(start + step) % shards for step in range(shards)]
 
 
 def _commits(chosen: Sequence[Row]) -> Iterator[list[Row]]:

@@ -122,6 +122,8 @@ class PushQueue:
         self, tasks: Sequence[Task], *, url: str, method: Method = "POST", audience: str = ""
     ) -> list[Outcome]:
         """Add any number of tasks; return one outcome a task, in order. Each is added or not by itself."""
+        # One request a task: the service's batch call (at most 100) is neither atomic nor done when it answers, and
+        # after a lost reply only names tell what is in. Twenty at a time hide the round trips as well.
         turn = asyncio.Semaphore(_AT_A_TIME)
 
         async def one(task: Task) -> Outcome:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from random import Random
 from typing import Any, TypeVar
 
-from tally.errors import BackendError
+from tally.errors import BackendError, Refused
 from tally.ports import Committed, Key, Lookup, Page, Query, Store, Write
 from tally.retry import RetryPolicy
 from tally.tasks.queue import PullQueue
@@ -28,6 +28,7 @@ class Watched:
         self.scanned: list[int] = []
         self.calls = 0
         self.commits: list[Sequence[Write]] = []
+        self.refused = 0
         self.before: list[BackendError | None] = []
         self.after: list[BackendError | None] = []
 
@@ -42,7 +43,11 @@ class Watched:
         await asyncio.sleep(self.latency / 2)
         if self.before and (error := self.before.pop(0)) is not None:
             raise error
-        committed = await self._store.commit(writes)
+        try:
+            committed = await self._store.commit(writes)
+        except Refused:
+            self.refused += 1
+            raise
         await asyncio.sleep(self.latency / 2)
         if self.after and (error := self.after.pop(0)) is not None:
             raise error
@@ -63,10 +68,10 @@ class World:
         self.clock = VirtualClock()
         self.fake = FakeStore(clock=self.clock)
         self.store = Watched(self.fake)
-        self._seeds = Random(1)
+        self.random = Random(1)
 
     def queue(self, name: str = "q", *, retry: RetryPolicy | None = None, shards: int | None = None) -> PullQueue:
-        random = Random(self._seeds.random())
+        random = Random(self.random.random())
         return PullQueue(self.store, name, clock=self.clock, random=random, retry=retry, shards=shards)
 
 

@@ -12,6 +12,7 @@ import pytest
 from tally.clock import SECOND
 from tally.errors import ConfigError, InvalidInput
 from tally.retry import RetryPolicy
+from tally.tasks.context import current
 from tally.tasks.deferred import Registry
 from tally.tasks.executor import PullExecutor, Source
 from tally.tasks.pace import Bounds, concurrency, poll, shares
@@ -129,6 +130,43 @@ def test_what_a_dead_worker_held_is_run_by_another(world: World, run: Go) -> Non
         stop = asyncio.Event()
         working = asyncio.ensure_future(world.executor({"default": 1}, "w2").run(stop))
         assert [await handle.result(200) for handle in handles] == list(range(8))
+        stop.set()
+        await working
+
+    run(main())
+
+
+@pytest.mark.parametrize("thawed", [80, 300], ids=["while the other is at it", "when the other is done"])
+def test_a_worker_suspended_past_its_claim_writes_nothing_when_it_wakes(world: World, run: Go, thawed: int) -> None:
+    """Its function may go on, for who could stop it; the result, the state and the queue's task are the other's."""
+    effects: list[str] = []
+
+    @world.registry.task("t", timeout=300)
+    async def t() -> str:
+        await asyncio.sleep(12 if current().attempt == 1 else 60)  # the first ends before its next beat
+        effects.append(current().worker)
+        return current().worker
+
+    async def main() -> None:
+        handle = await t.call()
+        suspended = Process("w1")
+        suspended.spawn(world.executor({"default": 1}, "w1").run(asyncio.Event()))
+        await asyncio.sleep(10)
+        suspended.freeze()
+        stop = asyncio.Event()
+        working = asyncio.ensure_future(world.executor({"default": 1}, "w2").run(stop))
+        await asyncio.sleep(thawed - 10)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        loop.thaw(suspended)
+        await asyncio.sleep(100)
+        assert await handle.result(1) == "w2"
+        status = await handle.status()
+        assert [(each.worker, each.outcome) for each in status.attempts] == [("w1", "lost"), ("w2", "done")]
+        assert sorted(effects) == ["w1", "w2"]
+        stats = await world.system.pull("default").stats()
+        assert (stats.tasks, stats.dead, stats.executed_last_minute <= 1) == (0, 0, True)
+        suspended.kill()
         stop.set()
         await working
 

@@ -60,6 +60,30 @@ def test_four_lessees_take_at_least_three_times_what_one_takes() -> None:
     assert four >= 3 * one > 0, f"one leased {one}, four leased {four}"
 
 
+@pytest.mark.parametrize(("tasks", "meetings"), [(1_600, 0.05), (800, 0.4)])
+def test_lessees_meet_seldom_while_there_is_much_and_not_much_when_it_runs_out(tasks: int, meetings: float) -> None:
+    """Four take 800 of the tasks, 50 at a time; `meetings` bounds the commits a lease that another was ahead of."""
+
+    async def body(world: World) -> None:
+        await world.queue().add_many(Task(name=f"{n}") for n in range(tasks))
+        world.store.latency = 0.02
+        leases = 0
+
+        async def work() -> None:
+            nonlocal leases
+            queue = world.queue()
+            for _ in range(4):
+                leases += 1
+                taken = await queue.lease(50)
+                await asyncio.sleep(world.random.random() * 0.1)
+                await queue.complete_many(taken)
+
+        await asyncio.gather(*(work() for _ in range(4)))
+        assert world.store.refused <= meetings * leases, f"{world.store.refused} commits refused in {leases} leases"
+
+    run(body)
+
+
 def test_lessees_of_one_strictly_ordered_shard_go_on_one_after_the_other() -> None:
     async def body(world: World) -> None:
         await world.queue(shards=1).add_many(Task(name=f"{n:03d}") for n in range(100))
