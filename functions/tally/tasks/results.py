@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from tally.clock import Clock
-from tally.errors import TaskFailed
+from tally.errors import NotFound, TaskFailed
 from tally.ports import Store
 from tally.tasks import blobs
 from tally.tasks.codec import Codec
@@ -55,16 +55,15 @@ class Results:
     async def cancel(self, run_id: str) -> bool:
         """Cancel a run; return False when it had ended. Raises NotFound.
 
-        A run that has not started never will; an async function that runs is cancelled within a few seconds; a plain
+        A run that has not started never will; an async function that runs is cancelled within 15 s; a plain
         one goes on, and its outcome is dropped.
         """
-        await self._runs.get(run_id)
         ended = False
 
         def step(run: Run | None) -> Run:
             nonlocal ended
             if run is None:
-                raise AssertionError("the record was there a moment ago and lives for days")
+                raise NotFound(f"no run {run_id!r}: never made, forgotten or expired")
             ended = run.state in ENDED and run.state is not State.CANCELLED
             return cancel(run, now=self._clock.now())
 

@@ -2,8 +2,8 @@
 
 At least once: a run whose worker dies is claimed by another once its claim has expired. Not twice at once: a delivery
 that meets a live claim comes back later. A worker that was suspended past its claim may go on with the function, but
-writes nothing any more: each write presents the claim's token. Whoever brings the deliveries acts on the answer: None settles the delivery,
-`Again` brings it back.
+writes nothing any more: each write presents the claim's token. Whoever brings the deliveries acts on the answer: None
+settles the delivery, `Again` brings it back.
 """
 
 import asyncio
