@@ -1,4 +1,4 @@
-"""Measures pull queues on a Datastore emulator: add_many, and lease with complete, in tasks a second.
+"""Measures pull queues on a Datastore emulator: add_many, lease with complete, and calls of a task function, a second.
 
 `python -m emulator exec -- .venv/bin/python -m tests.bench.queues`. Each row has a queue of its own; a worker is a
 `PullQueue` with a backend of its own, all of them in this process.
@@ -15,7 +15,10 @@ import click
 
 from tally import config
 from tally.bootstrap import World, open_backend, pull_queues
+from tally.tasks.deferred import Registry
+from tally.tasks.pace import Bounds
 from tally.tasks.queue import PullQueue
+from tally.tasks.system import TaskSystem
 from tally.tasks.task import Task
 
 BATCHES = (100, 1_000)
@@ -46,6 +49,59 @@ async def measure(tasks: int, batches: Sequence[int] = BATCHES, workers: Sequenc
                 queues = [pull_queues(backend, World())(name) for backend in backends[:count]]
                 rows.append(await _row(queues, batch, tasks))
         return rows
+    finally:
+        for backend in backends:
+            await backend.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calls:
+    """Calls of an empty task function a second: made `at_once` at a time, then run by workers of as many each."""
+
+    calls: int
+    workers: int
+    made_per_second: float
+    ended_per_second: float
+
+
+async def measure_calls(calls: int, workers: int = 1, at_once: int = 50) -> Calls:
+    """Make calls of a task function, then run them to their results on a pull queue; one process does all."""
+    settings = config.load(os.environ)
+    backends = [await open_backend(settings) for _ in range(workers)]
+    try:
+        registry, world, queue = Registry(), World(), f"bench-{uuid4().hex[:8]}"
+        systems = [
+            TaskSystem(registry, backend.store, clock=world.clock, random=world.random, worker=f"worker-{number}")
+            for number, backend in enumerate(backends)
+        ]
+        registry.connect(systems[0].tasks)
+        ended = 0
+
+        @registry.task("bench.nothing", queue=queue)
+        async def nothing(number: int) -> int:
+            nonlocal ended
+            ended += 1
+            return number
+
+        async def make(first: int) -> None:
+            for number in range(first, calls, at_once):
+                await nothing.call(number)
+
+        start = time.perf_counter()
+        await asyncio.gather(*(make(first) for first in range(at_once)))
+        made = time.perf_counter()
+        bounds = Bounds(at_least=at_once, at_most=at_once)
+        executors = [system.executor({queue: 1}, bounds=bounds) for system in systems]
+        await asyncio.gather(*(executor.run(asyncio.Event(), until_empty=True) for executor in executors))
+        end = time.perf_counter()
+        if ended < calls:
+            raise RuntimeError(f"{ended} of {calls} calls have run")
+        return Calls(
+            calls=calls,
+            workers=workers,
+            made_per_second=calls / (made - start),
+            ended_per_second=calls / (end - made),
+        )
     finally:
         for backend in backends:
             await backend.close()
@@ -86,10 +142,14 @@ async def _work(queue: PullQueue, batch: int) -> int:
 
 @click.command()
 @click.option("--tasks", default=4_000, show_default=True, help="Tasks of each row.")
-def main(tasks: int) -> None:
+@click.option("--calls", default=1_000, show_default=True, help="Calls of the task function.")
+def main(tasks: int, calls: int) -> None:
     print("batch  workers  added/s  leased and completed/s")
     for row in asyncio.run(measure(tasks)):
         print(f"{row.batch:5}  {row.workers:7}  {row.added_per_second:7,.0f}  {row.finished_per_second:22,.0f}")
+    for workers in WORKERS:
+        ran = asyncio.run(measure_calls(calls, workers))
+        print(f"task function, workers {workers}: {ran.made_per_second:,.0f} made/s, {ran.ended_per_second:,.0f} run/s")
 
 
 if __name__ == "__main__":

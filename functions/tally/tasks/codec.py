@@ -115,7 +115,10 @@ class Codec:
         return msgspec.Raw(data)
 
     def _read(self, name: str, raw: msgspec.Raw) -> Any:
-        value = self._decoders[name].decode(raw)
+        try:
+            value = self._decoders[name].decode(raw)
+        except _FAILURES as error:
+            raise ValueError(f"argument {name!r}: {error}") from error
         kind = self._signature.parameters[name].kind
         return tuple(value) if kind is inspect.Parameter.VAR_POSITIONAL else value
 

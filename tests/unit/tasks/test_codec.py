@@ -180,3 +180,10 @@ def test_results_travel_by_the_return_annotation() -> None:
         codec.encode_result(object())
     with pytest.raises(Undecodable):
         codec.decode_result(b'{"x":"1"}')
+
+
+def test_an_argument_that_does_not_fit_is_named() -> None:
+    def resize(image: str, width: int) -> None: ...
+
+    with pytest.raises(Undecodable, match="argument 'width': Expected `int`, got `str`"):
+        Codec(resize).decode(b'{"image":"cat.png","width":"200"}')
