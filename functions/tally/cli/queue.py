@@ -127,6 +127,20 @@ def delete(queue_name: str, name: str) -> None:
     click.echo(f"{name}: deleted")
 
 
+@queue.command("run")
+@click.argument("queue_name", metavar="QUEUE")
+@click.argument("name")
+def run_now(queue_name: str, name: str) -> None:
+    """Make a task that waits for its time or its next attempt due now.
+
+    \b
+    Example:
+      tally queue run mail invoice-7
+    """
+    _must(_run(queue_name, lambda target: target.run_now(name)), f"queue {queue_name}: no task {name} waits")
+    click.echo(f"{name}: due now")
+
+
 @queue.command()
 @_yes
 @click.argument("queue_name", metavar="QUEUE")

@@ -27,7 +27,7 @@ from tally.tasks.inspection import Listed, TaskInfo
 from tally.tasks.lease import Lease
 from tally.tasks.leasing import Leasing, Tag
 from tally.tasks.outcome import Outcome
-from tally.tasks.row import Row, dead, done, extended, released, replayed
+from tally.tasks.row import Row, dead, done, due_now, extended, released, replayed
 from tally.tasks.rows import Rows
 from tally.tasks.settling import Settled, settle
 from tally.tasks.stats import QueueStats
@@ -171,6 +171,16 @@ class PullQueue:
         A holder then finds its lease lost. To finish a task, use `complete`.
         """
         return await upkeep.alter(self._rows, check_name(name), lambda row, now: done(row, now=now))
+
+    async def run_now(self, name: str) -> bool:
+        """Make a task that waits for its ETA or its next attempt due now; say whether there was one that waits."""
+        return await upkeep.alter(
+            self._rows,
+            check_name(name),
+            lambda row, now: (
+                due_now(row, now=now) if row.state == "ready" and row.eta > now and not row.token else None
+            ),
+        )
 
     async def purge(self) -> int:
         """Delete the tasks that were added before now, leased ones too; return how many. Dead letters stay."""

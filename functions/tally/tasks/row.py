@@ -130,6 +130,11 @@ def dead(row: Row, *, now: int, error: str, by: str) -> Row:
     return replace(row, state="dead", token="", settled_by=by, eta=now, error=_cut(error))
 
 
+def due_now(row: Row, *, now: int) -> Row:
+    """Return a row that waits as one that is due; its attempts and its error stay."""
+    return replace(row, eta=now)
+
+
 def replayed(row: Row, *, now: int) -> Row:
     """Return a dead letter as a task that is due now and has all its attempts; it keeps its last error."""
     return replace(row, state="ready", settled_by="", eta=now, ends=FOREVER, attempts=0, first_attempt_at=0)

@@ -55,6 +55,14 @@ def test_a_task_is_added_listed_peeked_counted_and_deleted(invoke: Invoke) -> No
     assert invoke("purge", "mail", "--yes").output == "1 tasks deleted\n"
 
 
+def test_a_task_that_waits_for_its_time_is_run_now(invoke: Invoke) -> None:
+    invoke("add", "mail", "1", "--name", "a", "--delay", "3600")
+    assert invoke("run", "mail", "a").output == "a: due now\n"
+    assert [each["state"] for each in json.loads(invoke("list", "mail", "--json").output)] == ["waiting"]
+    again = invoke("run", "mail", "a")
+    assert (again.exit_code, "no task a waits" in again.output) == (1, True)
+
+
 def test_what_is_not_there_or_is_wrong_is_one_line_and_exit_code_1(invoke: Invoke) -> None:
     for arguments, says in (
         (("peek", "mail", "a"), "no task a"),

@@ -646,3 +646,16 @@ def test_a_lease_is_found_again_by_name_and_token() -> None:
         assert {entity.key[-1][0] for entity in world.fake.entities.values()} == {"TaskQueue", "Task"}
 
     run(body)
+
+
+def test_run_now_hastens_what_waits_and_leaves_what_is_leased_or_dead() -> None:
+    async def body(world: World) -> None:
+        queue = world.queue()
+        await queue.add_many([Task(name="later", delay=600), Task(name="held"), Task(name="bad")])
+        held, bad = sorted(await queue.lease(10), key=lambda lease: lease.name, reverse=True)
+        await queue.reject(bad, "bad")
+        assert [await queue.run_now(name) for name in ("later", "held", "bad", "none")] == [True, False, False, False]
+        assert [lease.name for lease in await queue.lease(10)] == ["later"]
+        await queue.complete(held)
+
+    run(body)
