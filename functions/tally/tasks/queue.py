@@ -174,13 +174,7 @@ class PullQueue:
 
     async def run_now(self, name: str) -> bool:
         """Make a task that waits for its ETA or its next attempt due now; say whether there was one that waits."""
-        return await upkeep.alter(
-            self._rows,
-            check_name(name),
-            lambda row, now: (
-                due_now(row, now=now) if row.state == "ready" and row.eta > now and not row.token else None
-            ),
-        )
+        return await upkeep.alter(self._rows, check_name(name), due_now)
 
     async def purge(self) -> int:
         """Delete the tasks that were added before now, leased ones too; return how many. Dead letters stay."""

@@ -130,9 +130,10 @@ def dead(row: Row, *, now: int, error: str, by: str) -> Row:
     return replace(row, state="dead", token="", settled_by=by, eta=now, error=_cut(error))
 
 
-def due_now(row: Row, *, now: int) -> Row:
-    """Return a row that waits as one that is due; its attempts and its error stay."""
-    return replace(row, eta=now)
+def due_now(row: Row, now: int) -> Row | None:
+    """Return a row that waits as one that is due, its attempts and error kept; None for one that does not wait."""
+    waits = row.state == "ready" and not row.token and row.eta > now
+    return replace(row, eta=now) if waits else None
 
 
 def replayed(row: Row, *, now: int) -> Row:
