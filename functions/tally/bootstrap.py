@@ -20,8 +20,9 @@ from tally.errors import ConfigError
 from tally.finding import Finding
 from tally.ports import Backend, CallerVerifier, Dispatcher, HttpTask
 from tally.tasks import deferred
-from tally.tasks.dispatch import PushLoop, StoreDispatcher
+from tally.tasks.dispatch import StoreDispatcher
 from tally.tasks.push import Target
+from tally.tasks.push_loop import PushLoop
 from tally.tasks.queue import PullQueues
 from tally.tasks.system import TaskSystem
 from tally.votes import checkup as checkups

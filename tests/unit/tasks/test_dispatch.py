@@ -11,7 +11,9 @@ from tally.clock import SECOND
 from tally.errors import InvalidInput, Refused
 from tally.ports import HttpTask
 from tally.retry import RetryPolicy
-from tally.tasks.dispatch import LEASE, TOMBSTONE, PushLoop, StoreDispatcher
+from tally.tasks.dispatch import StoreDispatcher
+from tally.tasks.push_entities import TOMBSTONE
+from tally.tasks.push_loop import LEASE, PushLoop
 from tally.tasks.rate import RateLimits
 from tally.testing.clock import VirtualClock
 from tally.testing.loop import VirtualLoop
