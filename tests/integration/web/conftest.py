@@ -1,7 +1,6 @@
 """Functions as real processes under the plain Functions Framework, and a client of raw sockets."""
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -13,6 +12,8 @@ from typing import NamedTuple
 
 import pytest
 
+from emulator.port import free_port
+from emulator.process import spawn, stop
 from tally import bootstrap, config
 from tally.cli.console import run
 from tests.conftest import Hosts
@@ -70,26 +71,15 @@ Serve = Callable[..., Served]
 @contextmanager
 def served(target: str, environ: Mapping[str, str]) -> Iterator[Served]:
     """Run a target under the Functions Framework until the end of the block."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     command = [BIN / "functions-framework", "--source", "functions/main.py", "--target", target, "--port", str(port)]
-    process = subprocess.Popen(
-        [str(part) for part in command], env={**os.environ, **environ}, start_new_session=True, stderr=subprocess.PIPE
-    )
+    process = spawn([str(part) for part in command], environ={**os.environ, **environ})
     try:
         function = Served(process, port)
         _wait(function)
         yield function
     finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGTERM)
-            try:
-                process.wait(15)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-        if process.stderr is not None:
-            process.stderr.close()
+        stop(process)
 
 
 def _wait(function: Served) -> None:
