@@ -319,6 +319,57 @@ def test_when_every_commit_is_rejected_the_partition_is_parked_and_nothing_dead_
     play(scene)
 
 
+def test_an_outage_halves_no_commit_and_blames_no_vote(play: Callable[[Scene], None]) -> None:
+    async def scene(pipeline: Pipeline, store: ScriptedStore) -> None:
+        made = poll(partitions=1)
+        await pipeline.prepare(made)
+        failures = 3
+
+        def fail(writes: Sequence[Write]) -> BackendError | None:
+            nonlocal failures
+            if shard_writes(writes) == {keys.shard("p", 0)} and failures:
+                failures -= 1
+                raise DOWN
+            return None
+
+        store.on_commit = fail
+        await pipeline.publish(votes(made, range(60), pipeline.clock.now()))
+        assert await pipeline.drain() == [0]
+        tried = [writes for writes in store.commits if shard_writes(writes) == {keys.shard("p", 0)}]
+        assert len(tried) == 4, "three that failed, and one with all the votes"
+        assert sum((await pipeline.totals(made)).values()) == 60
+        assert await pipeline.dead_letters() == []
+
+    play(scene)
+
+
+def test_a_parked_partition_lets_its_messages_go_after_a_minute(play: Callable[[Scene], None]) -> None:
+    """Another worker may have better luck with them; here they come again."""
+
+    async def scene(pipeline: Pipeline, store: ScriptedStore) -> None:
+        made, other = poll(partitions=1), poll("other", partitions=1)
+        await pipeline.prepare(made, other)
+
+        def poison(writes: Sequence[Write]) -> BackendError | None:
+            if shard_writes(writes) == {keys.shard("p", 0)}:
+                raise DOWN
+            return None
+
+        store.on_commit = poison
+        async with Running(pipeline.worker()) as running:
+            await pipeline.publish(votes(other, range(5), pipeline.clock.now()))
+            await running.until(lambda: running.settled() == 1, 5)
+            await pipeline.publish(votes(made, range(5), pipeline.clock.now()), size=1)
+            await asyncio.sleep(50)
+            assert running.worker._inbox._next == 6, "each was pulled once"
+            await running.until(lambda: running.worker._inbox._next > 6, 120)
+            store.on_commit = up
+            await running.until(lambda: running.settled() == 6, 120)
+        assert sum((await pipeline.totals(made)).values()) == 5
+
+    play(scene)
+
+
 def test_refused_votes_are_dead_lettered_with_their_reason_and_their_neighbours_count(
     play: Callable[[Scene], None],
 ) -> None:
