@@ -76,8 +76,8 @@ async def play(here: Local, seed: int, *, length: float) -> Outcome:
         counts: dict[str, dict[str, int]] = {}
         try:
             await site.start()
-            await _disturb(site, traffic, plans, Random(f"{seed}:services"), length)
-            counts = await _settle(site, traffic)
+            quiet_at = await _disturb(site, traffic, plans, Random(f"{seed}:services"), length)
+            counts = await _settle(site, traffic, quiet_at)
             await asyncio.gather(site.stop(), _check_the_ledger(here, traffic, site.wrong), _check_letters(here, site))
         except (Broken, TimeoutError, OSError, EOFError) as error:
             site.wrong.append(str(error) or f"{error!r}: there was no answer in time")
@@ -132,8 +132,11 @@ async def prepare(here: Local) -> None:
                 assert made.status == 201, made.body
 
 
-async def _disturb(site: Site, traffic: Traffic, plans: Mapping[str, Plan], random: Random, length: float) -> None:
-    """Let clients vote while there is trouble, then until each has its 202."""
+async def _disturb(site: Site, traffic: Traffic, plans: Mapping[str, Plan], random: Random, length: float) -> float:
+    """Let clients vote while there is trouble, then until each has its 202.
+
+    Return when nobody died any more and no reply was lost: what was leased to nobody comes again from then on.
+    """
     enough, begun = asyncio.Event(), time.monotonic()
     async with asyncio.timeout(length + SETTLED_WITHIN), asyncio.TaskGroup() as group:
         for client in range(CLIENTS):
@@ -151,6 +154,7 @@ async def _disturb(site: Site, traffic: Traffic, plans: Mapping[str, Plan], rand
             enough.set()
             for task in trouble:
                 task.cancel()
+    return max([begun + length + _SILENCE, *[post.ended_at for post in site.posts]])
 
 
 async def _cut_off(plan: Plan, begun: float, action: schedule.Action, fired: Counter[str]) -> None:
@@ -161,16 +165,15 @@ async def _cut_off(plan: Plan, begun: float, action: schedule.Action, fired: Cou
     plan.unreachable = False
 
 
-async def _settle(site: Site, traffic: Traffic) -> dict[str, dict[str, int]]:
+async def _settle(site: Site, traffic: Traffic, quiet_at: float) -> dict[str, dict[str, int]]:
     """Wait until all is counted, what the dead held has come again and nobody holds anything; return the results."""
-    begun = time.monotonic()
+    begun, leases_end = time.monotonic(), quiet_at + schedule.ACK_DEADLINE + 1
     counts: dict[str, dict[str, int]] = {}
     async with asyncio.timeout(2 * SETTLED_WITHIN):
         while True:
             counts = {poll: await _results(site.addresses()[0], poll) for poll in traffic.counts}
             held = await _held(site)
-            came_again = time.monotonic() > begun + schedule.ACK_DEADLINE + 1
-            if came_again and counts == traffic.counts and not held:
+            if time.monotonic() > leases_end and counts == traffic.counts and not held:
                 return counts
             if time.monotonic() > begun + SETTLED_WITHIN:
                 site.wrong.append(f"{held} messages are held; {counts} were counted, {traffic.counts} accepted")

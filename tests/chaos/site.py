@@ -20,11 +20,12 @@ _FIRST_DEEDS: tuple[schedule.Deed, ...] = ("freeze", "kill", "terminate")
 
 
 class Post:
-    """A place for one process at a time. `wrong` takes what no trouble excuses."""
+    """A place for one process at a time. `ended_at`: when the last of them died; `wrong`: what no trouble excuses."""
 
     def __init__(self, program: Program, here: Local, fired: Counter[str], wrong: list[str]) -> None:
         self.processes: list[Process] = []
         self.up: Process | None = None
+        self.ended_at = 0.0
         self._program = program
         self._here = here
         self._fired = fired
@@ -73,6 +74,7 @@ class Post:
             process.kill()
         else:
             await self.stop()
+        self.ended_at = time.monotonic()
         await self.start()
 
     async def _freeze(self, seconds: float) -> None:
