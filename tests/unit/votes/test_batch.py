@@ -168,6 +168,8 @@ def test_bad_groups_make_one_message_as_they_came_and_those_between_count(also: 
     assert [made.poll for _, made in taken(decoded)] == ["p", "p", "q", "q"]
     (letter,) = decoded.letters[0]
     assert letter.data == wire(short, also)
+    (letter,) = batch.decode([message(wire(short))]).letters[0]
+    assert letter.data == wire(short)
 
 
 def test_votes_of_a_message_with_broken_votes_are_limited_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,4 +244,5 @@ def test_a_replay_keeps_the_first_publication() -> None:
 
 
 def reasons(decoded: Decoded) -> list[str]:
+    assert set(decoded.letters) <= set(decoded.votes)
     return [letter.attributes["reason"] for letters in decoded.letters.values() for letter in letters]

@@ -172,3 +172,25 @@ def test_a_ballot_that_shares_its_first_word_with_the_last_of_a_run_comes_after_
     runs = absorb((), records([(1, 1, 1), (5, 1, 1)]), 1, "keep")
     (run,) = absorb(runs, records([(5, 9, 1)]), 2, "keep")
     assert [row[:2] for row in table(run.records)] == [(1, 1), (5, 1), (5, 9)]
+
+
+def test_an_empty_run_has_no_ballot() -> None:
+    assert locate(Run(EMPTY, np.empty(0, np.uint32)), records([(1, 1, 0), (2, 1, 0)])).tolist() == [-1, -1]
+
+
+def test_of_copies_in_one_segment_the_one_that_counts_is_held() -> None:
+    copies = records([(1, 1, 7), (1, 1, 5), (1, 1, 9)])
+    assert [row[2] for run in absorb((), copies, 1, "keep") for row in table(run.records)] == [5]
+    assert [row[2] for run in absorb((), copies, 1, "replace") for row in table(run.records)] == [9]
+
+
+def test_a_run_of_at_most_four_times_the_size_is_merged_and_no_bit_of_it_lost() -> None:
+    rank = (1_900_000_000_000_001 << 10) + 1
+    runs = absorb((), records([(number, 1, rank) for number in range(4)]), 1, "keep")
+    (run,) = absorb(runs, records([(9, 1, rank + 1)]), 2, "keep")
+    assert run.records.rank.tolist() == [rank] * 4 + [rank + 1]
+    assert {column.dtype for column in (run.records.high, run.records.low, run.records.rank)} == {np.dtype(np.uint64)}
+    assert run.segment.dtype == find((run,), run.records)[2].dtype == np.uint32
+    longer = absorb((), records([(number, 1, rank) for number in range(5)]), 1, "keep")
+    assert longer[0].segment.dtype == np.uint32
+    assert len(absorb(longer, records([(9, 1, rank)]), 2, "keep")) == 2
