@@ -6,12 +6,17 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from emulator import google
 from emulator.launch import FLAVOUR_VARIABLE, GOOGLES, cloud_tasks, run, stack
 from tests import indexes, smoke
 
 Hosts = Callable[[google.Flavour], dict[str, str]]
+
+# A busy machine, or coverage, makes an example slow and nothing wrong.
+settings.register_profile("tally", deadline=None)
+settings.load_profile("tally")
 
 # Inherited by every process that a test starts: whatever settings it ends up with, there are no credentials to be had.
 NO_CREDENTIALS = "/nonexistent/tests-never-reach-the-cloud.json"
