@@ -159,7 +159,7 @@ BUGS = (
     Bug(
         "a message's count of open votes is one too low",
         0,
-        (_votes("inbox", "        held.open += votes\n", "        held.open += max(votes - 1, 0)\n"),),
+        (_votes("inbox", "expires, votes, letters)\n", "expires, max(votes - 1, 0), letters)\n"),),
     ),
     Bug(
         "copies within one batch counted twice",

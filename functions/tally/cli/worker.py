@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -97,6 +98,8 @@ async def _work(host: str, port: int, until_empty: bool) -> int:
             _state_on_port(App(health.worker_routes(worker)), host, port),
             _beside(log_ill_health(worker.health)),
         ):
+            gc.collect()
+            gc.freeze()  # what the start made stays: the collector need not look at it with each of its rounds
             return await worker.run(stop, until_empty=until_empty)
     finally:
         await backend.close()

@@ -15,6 +15,7 @@ from tally.ports import Received
 from tally.retry import full_jitter
 from tally.votes import batch, verdict
 from tally.votes.batch import Columns
+from tally.votes.dead_letter import published_at
 from tally.votes.inbox import Inbox
 from tally.votes.known_polls import Known, KnownPolls
 from tally.votes.lane import LET_GO_AFTER
@@ -37,14 +38,13 @@ class Admission:
     def admit(self, messages: Sequence[Received]) -> list[str]:
         """Hold messages just pulled and start on them; return the ids of those let go, as of a newer version."""
         pulled_at = self._time()
-        first, instants = self._inbox.take(messages)
+        first = self._inbox.next_number
         decoded = batch.decode(messages, first)
+        instants = [published_at(message) for message in messages]
+        self._inbox.take(messages, instants, decoded)
         if decoded.newer:
             self.newer_messages += len(decoded.newer)
             event("message-of-newer-version", messages=len(decoded.newer))
-            self._inbox.let_go(decoded.newer)
-        for number, votes in decoded.votes.items():
-            self._inbox.expect(number, votes, decoded.letters.get(number, ()))
         published = np.array(instants, np.uint64)
         for columns in decoded.columns:
             self._begin(columns, published[columns.owner - first], pulled_at)

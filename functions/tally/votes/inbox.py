@@ -6,7 +6,7 @@ To let go of a message is to stop extending it: it comes again when its lease en
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from tally import limits
 from tally.errors import BackendError, Rejected
 from tally.logs import event
 from tally.ports import Outgoing, Publisher, Puller, Received
-from tally.votes.dead_letter import published_at
+from tally.votes.batch import Decoded
 
 ACK_DEADLINE = 10
 _HALF_DEADLINE = ACK_DEADLINE / 2
@@ -35,10 +35,9 @@ class Held:
     message_id: str
     published_at: int
     size: int
-    pulled_at: float
     expires: float
-    open: int = 0
-    letters: list[Outgoing] = field(default_factory=list)
+    open: int
+    letters: tuple[Outgoing, ...] = ()
 
 
 class Inbox:
@@ -46,6 +45,7 @@ class Inbox:
 
     def __init__(self, puller: Puller, publisher: Publisher, dead_letter_topic: str) -> None:
         self.held: dict[int, Held] = {}
+        self.next_number = 0
         self.settled_messages = 0
         self.dead_letters = 0
         self._puller = puller
@@ -53,7 +53,6 @@ class Inbox:
         self._dead_letter_topic = dead_letter_topic
         self._bytes = 0
         self._reserved = 0
-        self._next = 0
         self._room = asyncio.Event()
         self._acks: list[Held] = []
         self._lettered: list[Held] = []
@@ -78,25 +77,23 @@ class Inbox:
         self._reserved -= 1
         self._room.set()
 
-    def take(self, messages: Sequence[Received]) -> tuple[int, list[int]]:
-        """Hold the messages of a Pull just answered; return the number of the first (the others follow), and when
-        each was published."""
-        first, now = self._next, self._time()
-        published = [published_at(message) for message in messages]
-        for number, (message, instant) in enumerate(zip(messages, published, strict=True), start=first):
-            size = len(message.data)
-            self.held[number] = Held(message.ack_id, message.message_id, instant, size, now, now + ACK_DEADLINE)
-            self._bytes += size
-        self._next += len(messages)
-        return first, published
+    def take(self, messages: Sequence[Received], published: Sequence[int], decoded: Decoded) -> None:
+        """Hold the messages of a Pull just answered, as `decoded` numbers them, until their votes are settled.
 
-    def expect(self, number: int, votes: int, letters: Iterable[Outgoing] = ()) -> None:
-        """Say how many votes of a message are to be settled; with none it is done at once."""
-        held = self.held[number]
-        held.open += votes
-        held.letters.extend(letters)
-        if not held.open:
-            self._done(number)
+        Those of a newer version are not in it: they are let go.
+        """
+        expires = self._time() + ACK_DEADLINE
+        first, self.next_number = self.next_number, self.next_number + len(messages)
+        for number, (message, instant) in enumerate(zip(messages, published, strict=True), start=first):
+            votes = decoded.votes.get(number)
+            if votes is None:
+                continue
+            letters = tuple(decoded.letters.get(number, ()))
+            held = Held(message.ack_id, message.message_id, instant, len(message.data), expires, votes, letters)
+            self.held[number] = held
+            self._bytes += held.size
+            if not held.open:
+                self._done(number)
 
     def settle(self, owners: NDArray[np.intp]) -> None:
         """Count votes of messages (one number a vote) as settled. Messages let go meanwhile are passed over."""
@@ -112,7 +109,7 @@ class Inbox:
             if held is None:
                 continue
             held.open -= votes
-            held.letters.extend(letters)
+            held.letters += letters
             if not held.open:
                 self._done(number)
 
@@ -237,8 +234,8 @@ class Inbox:
                 event("dead-letter-failed", status=error.status, letters=len(batch))
                 return False
             self.dead_letters += len(batch)
-            for held, letter in batch:
-                held.letters.remove(letter)
+            for held, _ in batch:  # each message's letters lead the batch in their order
+                held.letters = held.letters[1:]
             done = [held for held, _ in batch if not held.letters]
             self._acks.extend(dict.fromkeys(done))
             self._lettered = [held for held in self._lettered if held.letters]
