@@ -34,15 +34,15 @@ from tally.votes.prices import (
     STORED_GIB,
     WRITE,
 )
+from tally.votes.scale import (
+    ANSWER_BYTES,
+    COMMITS_PER_PARTITION_SECOND,
+    LEDGER_BYTES_PER_VOTE,
+    VOTES_PER_INSTANCE_SECOND,
+    VOTES_PER_MESSAGE,
+)
 
 MONTH_SECONDS = 730 * 3600
-
-# What is assumed of the pipeline, on the careful side.
-VOTES_PER_INSTANCE_SECOND = 1_000
-VOTES_PER_MESSAGE = 4  # what one instance takes in within a micro-batch's 5 ms
-ANSWER_BYTES = 400
-LEDGER_BYTES_PER_VOTE = 40
-COMMITS_PER_PARTITION_SECOND = 1
 
 
 class Line(NamedTuple):

@@ -1,12 +1,16 @@
 """The commands' HTTP client: JSON over one address, with the standard library alone."""
 
 import http.client
+import time
 from collections.abc import Callable, Mapping
+from random import Random
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit
 
 import click
 import msgspec
+
+from tally.retry import full_jitter
 
 F = TypeVar("F", bound=Callable[..., Any])
 _CONNECTIONS = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
@@ -65,6 +69,30 @@ class Client:
             raise Unreachable(f"{self._url} does not answer: {reason}") from error
         finally:
             connection.close()
+
+
+def insist(client: Client, path: str, value: object, give_up: float) -> Answer:
+    """Post until the answer is none of a passing trouble, or `give_up` seconds are over: then return or raise the last.
+
+    Only for what may be sent again: a vote with an identity.
+    """
+    until = time.monotonic() + give_up
+    random, attempt = Random(), 0
+    while True:
+        attempt += 1
+        wait = full_jitter(attempt, base=0.2, cap=5, random=random)
+        try:
+            answer = client.call("POST", path, value)
+            if answer.status != 503 and answer.status != 429:
+                return answer
+            wait = max(wait, float(answer.headers.get("Retry-After") or 0))
+        except Unreachable:
+            if time.monotonic() + wait > until:
+                raise
+        else:
+            if time.monotonic() + wait > until:
+                return answer
+        time.sleep(wait)
 
 
 def poll_path(poll_id: str, rest: str = "") -> str:

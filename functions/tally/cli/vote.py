@@ -1,14 +1,11 @@
 """`tally vote`: cast one vote, and send it again until it is accepted."""
 
 import secrets
-import time
-from random import Random
 
 import click
 
-from tally.cli.client import Answer, Client, Unreachable, poll_path, server_options
+from tally.cli.client import Client, insist, poll_path, server_options
 from tally.cli.console import json_option, print_json
-from tally.retry import full_jitter
 
 
 @click.command()
@@ -38,29 +35,8 @@ def vote(
     if voter is not None and vote_id is not None:
         raise click.UsageError("--voter is for polls that take one ballot a voter, --id for open ones")
     identity = {"voter": voter} if voter is not None else {"id": vote_id or secrets.token_hex(16)}
-    answer = _send(Client(url, token), poll_path(poll_id, "/votes"), {"option": option, **identity}, give_up).json()
+    answer = insist(Client(url, token), poll_path(poll_id, "/votes"), {"option": option, **identity}, give_up).json()
     if as_json:
         print_json(answer)
     else:
         click.echo(f"accepted: ballot {answer['ballot']}")
-
-
-def _send(client: Client, path: str, cast: dict[str, str], give_up: float) -> Answer:
-    """Send until the answer is none of a passing trouble, or time is up: then return or raise what came last."""
-    until = time.monotonic() + give_up
-    random, attempt = Random(), 0
-    while True:
-        attempt += 1
-        wait = full_jitter(attempt, base=0.2, cap=5, random=random)
-        try:
-            answer = client.call("POST", path, cast)
-            if answer.status != 503 and answer.status != 429:
-                return answer
-            wait = max(wait, float(answer.headers.get("Retry-After") or 0))
-        except Unreachable:
-            if time.monotonic() + wait > until:
-                raise
-        else:
-            if time.monotonic() + wait > until:
-                return answer
-        time.sleep(wait)

@@ -227,10 +227,10 @@ class _Scene:
         before = self._counted()
         for second in range(self.outage.seconds):
             if second == self.outage.seconds // 2:
-                watch.pulled = self.worker._inbox._next
+                watch.pulled = self.worker._inbox.next_number
             await asyncio.sleep(1)
             watch.look(self.worker, second + 1)
-        watch.pulled = self.worker._inbox._next - watch.pulled
+        watch.pulled = self.worker._inbox.next_number - watch.pulled
         watch.neighbours = self._counted() - before
         return watch
 
