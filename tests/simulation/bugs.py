@@ -47,10 +47,11 @@ BUGS = (
         (
             _votes(
                 "inbox",
-                "        held.open += votes\n",
-                "        seen = self.__dict__.setdefault('seen', set())\n"
-                "        held.open += 0 if held.message_id in seen else votes\n"
-                "        seen.add(held.message_id)\n",
+                "            if votes is None:\n                continue\n",
+                "            if votes is None:\n                continue\n"
+                "            seen = self.__dict__.setdefault('seen', set())\n"
+                "            votes = 0 if message.message_id in seen else votes\n"
+                "            seen.add(message.message_id)\n",
             ),
         ),
     ),
