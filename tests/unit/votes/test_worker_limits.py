@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
 from tally import limits
@@ -11,6 +12,7 @@ from tally.ports import Key, Lookup, Outgoing, Received, Write
 from tally.testing.loop import VirtualLoop
 from tally.testing.store import key_of
 from tally.votes import keys
+from tally.votes.batch import Decoded
 from tally.votes.inbox import Inbox
 from tally.votes.lanes import _LANE_BYTES
 from tests.unit.votes.pipeline import Pipeline, poll, votes
@@ -45,6 +47,14 @@ def received(count: int, size: int = 1) -> list[Received]:
     return [Received(f"ack-{number}", f"id-{number}", 1, bytes(size), {}) for number in range(count)]
 
 
+def take(inbox: Inbox, messages: Sequence[Received], *, votes: int = 1, letters: Sequence[Outgoing] = ()) -> range:
+    """Hold messages with so many votes and such dead letters each; return their numbers."""
+    numbers = range(inbox.next_number, inbox.next_number + len(messages))
+    decoded = Decoded((), dict.fromkeys(numbers, votes), {number: list(letters) for number in numbers if letters}, [])
+    inbox.take(messages, [message.publish_time for message in messages], decoded)
+    return numbers
+
+
 async def has_room(inbox: Inbox) -> bool:
     try:
         async with asyncio.timeout(1):
@@ -71,7 +81,7 @@ def test_a_pull_needs_room_for_its_largest_answer(
     async def main() -> None:
         inbox = Inbox(Service(), Service(), "dead")
         content = received(1, size) * messages
-        inbox.take([*content, *received(int(past))])
+        take(inbox, [*content, *received(int(past))])
         assert await has_room(inbox) is not past
 
     tally_loop.run(main())
@@ -94,14 +104,13 @@ def test_ids_are_sent_a_thousand_at_a_time(tally_loop: VirtualLoop) -> None:
         service = Service()
         inbox = Inbox(service, service, "dead")
         keeping = asyncio.create_task(inbox.run())
-        first, _ = inbox.take(received(limits.ACK_IDS + 1))
+        numbers = take(inbox, received(limits.ACK_IDS + 1))
         await asyncio.sleep(7)
         assert service.extensions == [limits.ACK_IDS, 1]
-        for number in range(first, first + limits.ACK_IDS + 1):
-            inbox.expect(number, 0)
+        inbox.settle(np.array(numbers))
         await asyncio.sleep(1)
         assert service.acks == [limits.ACK_IDS, 1]
-        inbox.take(received(limits.ACK_IDS + 1))
+        take(inbox, received(limits.ACK_IDS + 1))
         service.extensions.clear()
         await inbox.release_all()
         assert service.extensions == [limits.ACK_IDS, 1]
@@ -125,9 +134,7 @@ def test_one_publish_of_dead_letters_stays_within_its_limits(
     async def main() -> None:
         service = Service()
         inbox = Inbox(service, service, "dead")
-        first, _ = inbox.take(received(letters))
-        for number in range(first, first + letters):
-            inbox.expect(number, 0, [Outgoing(bytes(size), {})])
+        take(inbox, received(letters), votes=0, letters=[Outgoing(bytes(size), {})])
         await inbox.flush()
         assert len(service.published) == calls
         assert sum(count for count, _ in service.published) == letters
