@@ -15,17 +15,21 @@ from rich.console import Console
 from rich.table import Table
 
 from emulator.local import local
-from tests.bench import chart, http, ledger, results, rivals, worker
+from tests.bench import ceilings, chart, cloud_tasks, embedded, http, ledger, queues, results, rivals, worker
 from tests.bench.measure import Budget, Figure, Outcome
 from tests.bench.stage import Stage, machine
 
 Section = Callable[[Stage], Awaitable[Outcome]]
 SECTIONS: Mapping[str, Section] = {
+    "ceilings": ceilings.run,
     "http": http.run,
     "worker": worker.run,
     "ledger": ledger.run,
     "results": results.run,
     "peers": rivals.run,
+    "embedded": embedded.run,
+    "queues": queues.run,
+    "cloud-tasks": cloud_tasks.run,
 }
 
 _WIDTH = 200

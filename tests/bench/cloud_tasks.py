@@ -1,13 +1,13 @@
-"""Measures the Cloud Tasks emulator: creates/s, dispatches/s, memory of waiting tasks, idle CPU.
+"""Our Cloud Tasks emulator: creates/s, dispatches/s, memory of waiting tasks, idle CPU.
 
-`python -m tests.bench.cloud_tasks [--state FILE]`. The emulator is its own process; client and target share this one.
+The emulator is its own process; client and target share this one.
 """
 
 import asyncio
 import os
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import cycle
 from pathlib import Path
 
@@ -19,26 +19,30 @@ from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpc
 
 from emulator import launch
 from emulator.cloud_tasks import messages as m
+from tests.bench.measure import Figure, Outcome, group_cpu
+from tests.bench.stage import Stage
 
 PARENT = "projects/bench/locations/here"
 BURST = 500
 CREATE = "/google.cloud.tasks.v2.CloudTasks/CreateTask"
-TICKS = os.sysconf("SC_CLK_TCK")
+IDLE_SECONDS = 5.0
+LEAST_WAITING = 20_000  # the memory of fewer cannot be told
+SECTION = "cloud-tasks"
 
 
-@click.command()
-@click.option("--state", is_flag=True, help="with a state file")
-@click.option("--creates", default=5_000, show_default=True)
-@click.option("--waiting", default=100_000, show_default=True)
-@click.option("--idle-seconds", default=10.0, show_default=True)
-def main(state: bool, creates: int, waiting: int, idle_seconds: float) -> None:
+async def run(stage: Stage) -> Outcome:
+    figures = await _figures(stage.votes(5_000, least=1_500), stage.votes(40_000))
+    return Outcome(figures=tuple(figures))
+
+
+async def _figures(creates: int, waiting: int, *, state: bool = False) -> list[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         options = ["--state", str(Path(folder) / "state.db")] if state else []
         with launch.run([launch.cloud_tasks(*options)], log_dir=Path(folder)) as (process,):
-            asyncio.run(_measure(process.address, process.pid, creates, waiting, idle_seconds))
+            return [figure async for figure in _measure(process.address, process.pid, creates, waiting)]
 
 
-async def _measure(address: str, pid: int, creates: int, waiting: int, idle_seconds: float) -> None:
+async def _measure(address: str, pid: int, creates: int, waiting: int) -> AsyncIterator[Figure]:
     async with Target() as target, grpc.aio.insecure_channel(address) as channel:
         client = tasks_v2.CloudTasksAsyncClient(transport=CloudTasksGrpcAsyncIOTransport(channel=channel))
         plain = channel.unary_unary(CREATE, request_serializer=bytes, response_deserializer=bytes)
@@ -54,25 +58,32 @@ async def _measure(address: str, pid: int, creates: int, waiting: int, idle_seco
         async def raw(queue: str) -> None:
             await plain(m.CreateTaskRequest(parent=queue, task=task).SerializeToString())
 
-        print(f"creates/s, official client     {creates / await _timed(official, creates):,.0f}")
-        cpu = _cpu(pid)
-        print(f"creates/s, plain gRPC client   {creates / await _timed(lambda: raw(one), creates):,.0f}")
-        print(f"emulator CPU a create          {(_cpu(pid) - cpu) / creates * 1e6:,.0f} µs")
-        cpu = _cpu(pid)
-        print(f"dispatches/s, one queue        {await _drained(client, [one], target, 2 * creates):,.0f}, limit 500")
-        print(f"emulator CPU a dispatch        {(_cpu(pid) - cpu) / creates / 2 * 1e6:,.0f} µs")
+        yield _figure("created, official client", "tasks/s", creates / await _timed(official, creates))
+        cpu = group_cpu(pid)
+        rate = creates / await _timed(lambda: raw(one), creates)
+        yield _figure("created, plain gRPC client", "tasks/s", rate, (group_cpu(pid) - cpu) / creates)
+        cpu = group_cpu(pid)
+        rate = await _drained(client, [one], target, 2 * creates)
+        spent = (group_cpu(pid) - cpu) / creates / 2
+        yield _figure("dispatched, one queue", "tasks/s", rate, spent, note="limit 500")
         turns = cycle(others)
         await _timed(lambda: raw(next(turns)), 2 * creates)
-        print(f"dispatches/s, three queues     {await _drained(client, others, target, 2 * creates):,.0f}, limit 1,500")
+        rate = await _drained(client, others, target, 2 * creates)
+        yield _figure("dispatched, three queues", "tasks/s", rate, note="limit 1,500")
+        if waiting < LEAST_WAITING:
+            return
         before = _rss(pid)
         task.schedule_time.seconds = int(time.time()) + 86_400
-        print(f"creates/s, plain, scheduled    {waiting / await _timed(lambda: raw(one), waiting):,.0f}")
-        print(
-            f"memory of {waiting:,} waiting   {(_rss(pid) - before) / 1e6:,.0f} MB, process {_rss(pid) / 1e6:,.0f} MB"
-        )
-    cpu = _cpu(pid)
-    await asyncio.sleep(idle_seconds)
-    print(f"idle CPU                       {(_cpu(pid) - cpu) / idle_seconds:.2%} over {idle_seconds:.0f} s")
+        await _timed(lambda: raw(one), waiting)
+        yield _figure(f"memory of each of {waiting:,} that wait", "bytes", (_rss(pid) - before) / waiting)
+    cpu = group_cpu(pid)
+    await asyncio.sleep(IDLE_SECONDS)
+    yield _figure("CPU while idle", "% of a core", (group_cpu(pid) - cpu) / IDLE_SECONDS * 100)
+
+
+def _figure(name: str, unit: str, value: float, cpu: float = 0.0, note: str = "") -> Figure:
+    """Return one figure; `cpu`: seconds of the emulator a task."""
+    return Figure(section=SECTION, name=name, unit=unit, samples=(value,), cpu=(cpu * 1e6,) if cpu else (), note=note)
 
 
 class Target:
@@ -128,10 +139,12 @@ def _rss(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def _cpu(pid: int) -> float:
-    """Return the CPU seconds that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
+@click.command()
+@click.option("--state", is_flag=True, help="with a state file")
+def main(state: bool) -> None:
+    for figure in asyncio.run(_figures(5_000, 100_000, state=state)):
+        cpu = f", {figure.cpu[0]:,.0f} µs of the emulator's CPU" if figure.cpu else ""
+        print(f"{figure.name:40} {figure.median:10,.1f} {figure.unit}{cpu}")
 
 
 if __name__ == "__main__":

@@ -15,12 +15,16 @@ import click
 
 from tally import config
 from tally.bootstrap import World, open_backend, pull_queues
+from tally.config import Settings
 from tally.tasks.deferred import Registry
 from tally.tasks.pace import Bounds
 from tally.tasks.queue import PullQueue
 from tally.tasks.system import TaskSystem
 from tally.tasks.task import Task
+from tests.bench.measure import Figure, Outcome
+from tests.bench.stage import Stage
 
+SECTION = "queues"
 BATCHES = (100, 1_000)
 WORKERS = (1, 4)
 
@@ -37,9 +41,23 @@ class Row:
     seconds: float
 
 
-async def measure(tasks: int, batches: Sequence[int] = BATCHES, workers: Sequence[int] = WORKERS) -> list[Row]:
+async def run(stage: Stage) -> Outcome:
+    found = list[tuple[str, float]]()
+    for row in await measure(stage.settings(), stage.votes(4_000, least=400)):
+        of = f"{row.batch} at a time, workers {row.workers}"
+        found += [(f"added, {of}", row.added_per_second), (f"leased and completed, {of}", row.finished_per_second)]
+    for workers in WORKERS:
+        ran = await measure_calls(stage.settings(), stage.votes(1_000, least=200), workers)
+        found.append((f"calls of a task function made, workers {workers}", ran.made_per_second))
+        found.append((f"calls of a task function run, workers {workers}", ran.ended_per_second))
+    figures = (Figure(section=SECTION, name=name, unit="tasks/s", samples=(rate,)) for name, rate in found)
+    return Outcome(figures=tuple(figures))
+
+
+async def measure(
+    settings: Settings, tasks: int, batches: Sequence[int] = BATCHES, workers: Sequence[int] = WORKERS
+) -> list[Row]:
     """Return one row for each batch size and number of workers."""
-    settings = config.load(os.environ)
     backends = [await open_backend(settings) for _ in range(max(workers))]
     try:
         rows = []
@@ -64,9 +82,8 @@ class Calls:
     ended_per_second: float
 
 
-async def measure_calls(calls: int, workers: int = 1, at_once: int = 50) -> Calls:
+async def measure_calls(settings: Settings, calls: int, workers: int = 1, at_once: int = 50) -> Calls:
     """Make calls of a task function, then run them to their results on a pull queue; one process does all."""
-    settings = config.load(os.environ)
     backends = [await open_backend(settings) for _ in range(workers)]
     try:
         registry, world, queue = Registry(), World(), f"bench-{uuid4().hex[:8]}"
@@ -144,11 +161,12 @@ async def _work(queue: PullQueue, batch: int) -> int:
 @click.option("--tasks", default=4_000, show_default=True, help="Tasks of each row.")
 @click.option("--calls", default=1_000, show_default=True, help="Calls of the task function.")
 def main(tasks: int, calls: int) -> None:
+    settings = config.load(os.environ)
     print("batch  workers  added/s  leased and completed/s")
-    for row in asyncio.run(measure(tasks)):
+    for row in asyncio.run(measure(settings, tasks)):
         print(f"{row.batch:5}  {row.workers:7}  {row.added_per_second:7,.0f}  {row.finished_per_second:22,.0f}")
     for workers in WORKERS:
-        ran = asyncio.run(measure_calls(calls, workers))
+        ran = asyncio.run(measure_calls(settings, calls, workers))
         print(f"task function, workers {workers}: {ran.made_per_second:,.0f} made/s, {ran.ended_per_second:,.0f} run/s")
 
 
