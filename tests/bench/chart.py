@@ -5,7 +5,7 @@ from math import log10
 
 from tests.bench.measure import Figure
 
-_BAR, _GAP, _LEFT, _WIDTH = 18, 10, 420, 860
+_BAR, _GAP, _LEFT, _WIDTH = 18, 10, 430, 900
 
 
 def draw(figures: list[Figure], made: str) -> str:

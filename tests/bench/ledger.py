@@ -3,9 +3,12 @@
 import asyncio
 import gc
 import multiprocessing
+import os
+import re
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 
@@ -123,14 +126,23 @@ async def _cold(backend: Backend, poll: Poll) -> float:
 
 
 def _memory(ballots: int) -> tuple[float, float]:
-    """Return bytes a ballot, loaded and at the peak, of a process of its own that counts into one partition."""
+    """Return bytes a ballot, loaded and at the peak, of a process of its own that counts into one partition.
+
+    Its allocator is set as in the worker's image.
+    """
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     child = context.Process(target=_measure_memory, args=(theirs, ballots))
-    child.start()
+    with mock.patch.dict(os.environ, _allocator()):
+        child.start()
     loaded, peak = ours.recv()
     child.join()
     return loaded, peak
+
+
+def _allocator() -> dict[str, str]:
+    image = (Path(__file__).parents[2] / "infra/Dockerfile").read_text()
+    return dict(re.findall(r"^ENV (MALLOC_\w+)=(\S+)$", image, re.MULTILINE))
 
 
 def _measure_memory(pipe: Connection, ballots: int) -> None:

@@ -188,10 +188,11 @@ def _merge(old: Run, new: Run) -> Run:
     rest = np.ones(len(old), np.bool_)
     rest[superseded] = False
     at = np.searchsorted(old.records.high, new.records.high)
-    at_row = np.minimum(at, len(old) - 1)
-    if np.any((old.records.high[at_row] == new.records.high) & (at < len(old)) & (place != at)):
+    same_high = old.records.high[np.minimum(at, len(old) - 1)] == new.records.high
+    if np.any(same_high & (at < len(old)) & (place != at)):
         # Different ballots that share their first 64 bits: insertion by the first word would not keep the order.
         return _sort(join([old.records[rest], new.records]), np.concatenate([old.segment[rest], new.segment]))
+    del place  # what follows is the peak of memory
     at += np.arange(len(new)) - np.searchsorted(superseded, at)
     from_old = np.ones(len(old) - len(superseded) + len(new), np.bool_)
     from_old[at] = False
