@@ -22,7 +22,7 @@ _LONG_ENOUGH = 1.5
 
 
 async def run(stage: Stage) -> Outcome:
-    single, hundred = stage.votes(60_000), stage.votes(400_000)
+    single, hundred = stage.votes(60_000, least=30_000), stage.votes(400_000)
     runs = await alternate(
         stage.repetitions,
         {

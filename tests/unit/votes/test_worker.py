@@ -361,8 +361,8 @@ def test_a_parked_partition_lets_its_messages_go_after_a_minute(play: Callable[[
             await running.until(lambda: running.settled() == 1, 5)
             await pipeline.publish(votes(made, range(5), pipeline.clock.now()), size=1)
             await asyncio.sleep(50)
-            assert running.worker._inbox._next == 6, "each was pulled once"
-            await running.until(lambda: running.worker._inbox._next > 6, 120)
+            assert running.worker._inbox.next_number == 6, "each was pulled once"
+            await running.until(lambda: running.worker._inbox.next_number > 6, 120)
             store.on_commit = up
             await running.until(lambda: running.settled() == 6, 120)
         assert sum((await pipeline.totals(made)).values()) == 5
