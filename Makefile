@@ -81,7 +81,7 @@ lint: setup
 # The unit tests on every supported Python that is here.
 lint-all: lint
 	for version in 3.11 3.12 3.13; do \
-	  command -v python$$version >/dev/null || { echo "lint-all: no python$$version here"; continue; }; \
+	  python$$version -c '' 2>/dev/null || { echo "lint-all: no python$$version here"; continue; }; \
 	  $(MAKE) --no-print-directory setup VENV=.venv-$$version PYTHON=python$$version && \
 	  .venv-$$version/bin/python -m pytest -q tests/unit || exit 1; \
 	done

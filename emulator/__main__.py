@@ -26,6 +26,7 @@ class _Terminated(Exception):
 @click.group(help="Run Google's emulators for local work.")
 def main() -> None:
     signal.signal(signal.SIGTERM, _terminate)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what it puts in the background deaf to it
 
 
 @main.command()

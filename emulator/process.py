@@ -51,7 +51,7 @@ class Process:
         self.program = program
         self.address = f"127.0.0.1:{port}"
         self.log = log_dir / f"{program.name}-{port}.log"
-        with self.log.open("wb") as log:
+        with self.log.open("ab") as log:  # a second start on the same port must not empty the first one's log
             self._child = spawn(program.command(port), environ=program.environ, log=log)
 
     @property

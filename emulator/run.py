@@ -29,7 +29,8 @@ Make a poll, vote, and read the result:
 @click.option("--port", default=8080, show_default=True, help="Port of the functions; 0 takes a free one.")
 def main(backend: str, state: Path, port: int) -> None:
     """Keep Tally running on this machine, until SIGINT or SIGTERM."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGTERM, signal.SIGINT):  # a shell starts what it puts in the background deaf to SIGINT
+        signal.signal(number, _interrupt)
     try:
         _run(cast(BackendChoice, backend), state, port)
     except (google.Missing, StartError) as error:
