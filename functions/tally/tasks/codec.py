@@ -49,11 +49,20 @@ class Codec:
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
         """Return the arguments as a JSON object by parameter name. Raises InvalidInput naming the argument."""
         try:
-            bound = self._signature.bind(*args, **kwargs)
+            bound = self._bind(args, kwargs)
         except TypeError as error:
             raise InvalidInput(f"{self._name}{self._signature}: {error}", code="bad-arguments") from error
         fields = {name: self._encode(name, value) for name, value in bound.arguments.items()}
         return msgspec.json.encode(fields)
+
+    def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> inspect.BoundArguments:
+        bound = self._signature.bind(*args, **kwargs)
+        for name, parameter in self._signature.parameters.items():
+            # Python 3.13.0 lets a positional-only argument be missing when its name is among the free keywords.
+            variable = parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+            if name not in bound.arguments and parameter.default is inspect.Parameter.empty and not variable:
+                raise TypeError(f"missing a required positional argument: {name!r}")
+        return bound
 
     def decode(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return (args, kwargs) to call with. Raises Undecodable."""
@@ -61,7 +70,7 @@ class Codec:
             raw = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
             bound = self._signature.bind_partial()
             bound.arguments.update({name: self._read(name, raw[name]) for name in self._known(raw)})
-            self._signature.bind(*bound.args, **bound.kwargs)
+            self._bind(bound.args, bound.kwargs)
         except _FAILURES as error:
             raise Undecodable(f"arguments do not fit {self._name}{self._signature}: {error}") from error
         return bound.args, bound.kwargs
