@@ -21,7 +21,7 @@ from rich.table import Table
 
 from emulator import google
 from emulator.http_client import Connection
-from emulator.local import BackendChoice, Local, local
+from emulator.local import BackendChoice, Local, heed_signals, local
 from emulator.process import Process, StartError
 from tally import bootstrap, config
 from tally.clock import SystemClock
@@ -284,6 +284,7 @@ async def _make_poll(admin: str, votes: int) -> None:
 def main(votes: int, workers: int, backend: str) -> None:
     """Count votes on this machine while a worker is killed; the last line is JSON, exit code 0 if it was exact."""
     console = Console(stderr=True)
+    heed_signals()
     try:
         with (
             tempfile.TemporaryDirectory(prefix="tally-demo-") as state,

@@ -2,10 +2,12 @@
 
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import FrameType
 from typing import Literal
 
 from emulator import google
@@ -62,6 +64,19 @@ class Local:
             yield process
         finally:
             process.stop()
+
+
+def heed_signals() -> None:
+    """Let SIGTERM and SIGINT end a command by KeyboardInterrupt, so that all it started is stopped.
+
+    SIGINT too: a shell starts what it puts in the background deaf to it.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _interrupt)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 @contextlib.contextmanager

@@ -1,16 +1,14 @@
 """`make run`: the backend, both functions on one port and a worker, until interrupted."""
 
 import contextlib
-import signal
 import time
 from pathlib import Path
-from types import FrameType
 from typing import cast
 
 import click
 
 from emulator import google
-from emulator.local import BackendChoice, local
+from emulator.local import BackendChoice, heed_signals, local
 from emulator.process import StartError
 
 _TRY = """\
@@ -29,8 +27,7 @@ Make a poll, vote, and read the result:
 @click.option("--port", default=8080, show_default=True, help="Port of the functions; 0 takes a free one.")
 def main(backend: str, state: Path, port: int) -> None:
     """Keep Tally running on this machine, until SIGINT or SIGTERM."""
-    for number in (signal.SIGTERM, signal.SIGINT):  # a shell starts what it puts in the background deaf to SIGINT
-        signal.signal(number, _interrupt)
+    heed_signals()
     try:
         _run(cast(BackendChoice, backend), state, port)
     except (google.Missing, StartError) as error:
@@ -56,10 +53,6 @@ def _run(backend: BackendChoice, state: Path, port: int) -> None:
         while serve.running and worker.running:
             time.sleep(0.5)
         raise click.ClickException(f"a process ended by itself: see {here.logs}")
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

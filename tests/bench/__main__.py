@@ -14,7 +14,7 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
-from emulator.local import local
+from emulator.local import heed_signals, local
 from tests.bench import ceilings, chart, cloud_tasks, embedded, http, ledger, queues, results, rivals, worker
 from tests.bench.measure import Budget, Figure, Outcome
 from tests.bench.stage import Stage, machine
@@ -44,6 +44,7 @@ _WIDTH = 200
 def main(names: tuple[str, ...], quick: bool, check: bool, as_json: bool, svg: Path | None) -> None:
     """Measure all sections, or those named, on the emulators and this machine."""
     console = Console(stderr=True)
+    heed_signals()
     with tempfile.TemporaryDirectory(prefix="tally-bench-") as state, local("emulator", Path(state)) as here:
         stage = Stage(here=here, scale=0.1 if quick else 1.0, repetitions=1 if quick else 3)
         outcomes = uvloop.run(_measure(names or tuple(SECTIONS), stage, console))
