@@ -1,5 +1,6 @@
 """Google's emulators, started once a session for all suites, and the fence that keeps tests off the real cloud."""
 
+import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -28,6 +29,15 @@ if not os.environ.get("TALLY_TEST_CLOUD"):
 def queries_have_their_indexes() -> Iterator[None]:
     with indexes.watched():
         yield
+
+
+@pytest.fixture(autouse=True)
+def events_reach_the_test() -> None:
+    """Undo what commands and simulations did to the log: it would keep events from `caplog` for all tests after."""
+    logging.disable(logging.NOTSET)
+    logger = logging.getLogger("tally")
+    logger.handlers, logger.propagate, logger.disabled = [], True, False
+    logger.setLevel(logging.NOTSET)
 
 
 _MISSING = pytest.StashKey[str]()
