@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 HERE = Path(__file__).parent
 COPY = Path(".mutants")
-TESTS = ("ballot", "batch", "certificate", "ledger", "records", "recount", "verdict")
+TESTS = ("ballot", "batch", "certificate", "decoder", "ledger", "records", "recount", "verdict")
 FIXTURES = ("pipeline", "scripted")
 _MUTMUT = str(Path(sys.executable).with_name("mutmut"))
 # What mutmut notes of a mutant: pytest's exit code, or its own. Anything else is no verdict, an error of the run.

@@ -303,7 +303,7 @@ BUGS = (
         0,
         (
             _votes(
-                "batch",
+                "decoder",
                 "        count = len(group.choices)\n        if len(ballots) != count * BALLOT_BYTES",
                 "        count = len(group.choices)\n        if count or len(ballots) != count * BALLOT_BYTES",
             ),
@@ -312,7 +312,7 @@ BUGS = (
     Bug(
         "a message of a later version taken for garbage",
         1,
-        (_votes("batch", "        if version > VERSION:\n", "        if False:\n"),),
+        (_votes("decoder", "        if version > VERSION:\n", "        if False:\n"),),
     ),
     Bug(
         "shutdown acknowledges what it should give back",

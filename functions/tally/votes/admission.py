@@ -13,7 +13,7 @@ from tally.errors import TallyError
 from tally.logs import event
 from tally.ports import Received
 from tally.retry import full_jitter
-from tally.votes import batch, verdict
+from tally.votes import decoder, verdict
 from tally.votes.batch import Columns
 from tally.votes.dead_letter import published_at
 from tally.votes.inbox import Inbox
@@ -39,7 +39,7 @@ class Admission:
         """Hold messages just pulled and start on them; return the ids of those let go, as of a newer version."""
         pulled_at = self._time()
         first = self._inbox.next_number
-        decoded = batch.decode(messages, first)
+        decoded = decoder.decode(messages, first)
         instants = [published_at(message) for message in messages]
         self._inbox.take(messages, instants, decoded)
         if decoded.newer:

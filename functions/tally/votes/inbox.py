@@ -15,7 +15,7 @@ from tally import limits
 from tally.errors import BackendError, Rejected
 from tally.logs import event
 from tally.ports import Outgoing, Publisher, Puller, Received
-from tally.votes.batch import Decoded
+from tally.votes.decoder import Decoded
 
 ACK_DEADLINE = 10
 _HALF_DEADLINE = ACK_DEADLINE / 2

@@ -29,7 +29,7 @@ from tally.ports import (
     read,
 )
 from tally.testing.store import key_of
-from tally.votes import batch, guard, keys
+from tally.votes import batch, decoder, guard, keys
 from tally.votes.batch import Columns
 from tally.votes.counter import Counter, Purged
 from tally.votes.poll import Poll
@@ -38,8 +38,8 @@ from tally.votes.recount import recount
 from tally.votes.worker import Worker
 from tests.conftest import Hosts
 from tests.unit.votes.pipeline import ballots, ballots_of, letters, poll, votes
-from tests.unit.votes.test_batch import HOSTILE
 from tests.unit.votes.test_counter import held, voters
+from tests.unit.votes.test_decoder import HOSTILE
 
 FLAVOURS: dict[str, google.Flavour] = {"emulator-datastore": "firestore-mode", "emulator-firestore": "firestore"}
 
@@ -260,7 +260,7 @@ async def test_hostile_messages_cost_no_more_than_themselves(settings: Settings,
 
 def voters_of(made: Poll, numbers: Sequence[int]) -> Columns:
     data = batch.encode(votes(made, numbers, 1))
-    (columns,) = batch.decode([Received("", "", 0, data, {})]).columns
+    (columns,) = decoder.decode([Received("", "", 0, data, {})]).columns
     return columns
 
 

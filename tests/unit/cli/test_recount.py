@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from tally import config, embedded
 from tally.cli import main
 from tally.ports import Backend, Received, Upsert, read
-from tally.votes import batch, keys, ledger, verdict
+from tally.votes import batch, decoder, keys, ledger, verdict
 from tally.votes.ledger import Partition
 from tally.votes.polls import to_entity
 from tests.unit.votes.pipeline import poll, votes
@@ -49,7 +49,7 @@ def work(environ: dict[str, str], job: Callable[[Backend], object]) -> None:
 async def fill(backend: Backend) -> None:
     await backend.prepare()
     await backend.store.commit([Upsert(to_entity(POLL))])
-    (columns,) = batch.decode([Received("", "", AT, batch.encode(VOTES), {})]).columns
+    (columns,) = decoder.decode([Received("", "", AT, batch.encode(VOTES), {})]).columns
     _, records = verdict.judge(POLL, columns, columns.accepted_at)
     partition = verdict.partitions(records, POLL.partitions)
     for number in range(POLL.partitions):

@@ -11,7 +11,7 @@ from tally.ports import Outgoing, Publisher, Puller, Received, Store, Upsert, re
 from tally.testing.backend import FakeBackend
 from tally.testing.clock import VirtualClock
 from tally.testing.faults import FaultyPublisher, FaultyStore, Network, Plan
-from tally.votes import batch, keys, ledger
+from tally.votes import batch, decoder, keys, ledger
 from tally.votes.batch import Columns, Vote
 from tally.votes.definitions import Definitions
 from tally.votes.intake import Intake
@@ -108,7 +108,7 @@ def ballots(records: Records | Columns) -> set[bytes]:
 def ballots_of(messages: Sequence[Outgoing]) -> set[bytes]:
     """Return the ballots of messages of votes."""
     received = [Received("", "", 0, data, attributes) for data, attributes in messages]
-    return set[bytes]().union(*map(ballots, batch.decode(received).columns))
+    return set[bytes]().union(*map(ballots, decoder.decode(received).columns))
 
 
 def votes(made: Poll, numbers: Iterable[int], at: int, option: str | None = None) -> list[Vote]:

@@ -3,7 +3,7 @@ import pytest
 
 from tally.clock import SECOND
 from tally.ports import Received
-from tally.votes import batch, verdict
+from tally.votes import batch, decoder, verdict
 from tally.votes.batch import Vote
 from tally.votes.poll import GRACE, Option, Poll
 
@@ -21,7 +21,7 @@ POLL = Poll(
 
 def judged(poll: Poll | None, at: int, option: str = "red", published: int | None = None) -> str:
     data = batch.encode([Vote("p", option, bytes(16), at)])
-    (columns,) = batch.decode([Received("", "", 0, data, {})]).columns
+    (columns,) = decoder.decode([Received("", "", 0, data, {})]).columns
     verdicts, records = verdict.judge(poll, columns, np.array([at if published is None else published], np.uint64))
     if not verdicts[0]:
         assert poll is not None
@@ -73,7 +73,7 @@ def test_unknown_polls_and_options_are_refused() -> None:
 
 def test_votes_of_an_unknown_poll_keep_their_columns() -> None:
     data = batch.encode([Vote("p", "red", bytes(range(16)), NOW)])
-    (columns,) = batch.decode([Received("", "", 0, data, {})]).columns
+    (columns,) = decoder.decode([Received("", "", 0, data, {})]).columns
     verdicts, records = verdict.judge(None, columns, np.array([NOW], np.uint64))
     assert verdicts.dtype == np.uint8
     assert records.high is columns.high

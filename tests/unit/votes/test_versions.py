@@ -24,7 +24,7 @@ PACKAGE = "tally.votes"
 # The next version: messages of version 2 and entities of format 2, whose records are compressed; it reads the old ones.
 PATCH = (
     Edit("batch", "VERSION = 1\n", "VERSION = 2\n"),
-    Edit("batch", "        if decoded.v != VERSION:\n", "        if decoded.v not in (1, VERSION):\n"),
+    Edit("decoder", "        if decoded.v != VERSION:\n", "        if decoded.v not in (1, VERSION):\n"),
     Edit("ledger", "FORMAT = 1\n", "FORMAT = 2\n"),
     Edit("ledger", '"records": pack(records)', '"packed": zlib.compress(pack(records))'),
     Edit(

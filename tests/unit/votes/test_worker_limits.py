@@ -12,7 +12,7 @@ from tally.ports import Key, Lookup, Outgoing, Received, Write
 from tally.testing.loop import VirtualLoop
 from tally.testing.store import key_of
 from tally.votes import keys
-from tally.votes.batch import Decoded
+from tally.votes.decoder import Decoded
 from tally.votes.inbox import Inbox
 from tally.votes.lanes import _LANE_BYTES
 from tests.unit.votes.pipeline import Pipeline, poll, votes
