@@ -8,7 +8,6 @@ async def import_rows(url: str) -> int:
             raise Retry(after=0)
 """
 
-import asyncio
 import time
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
@@ -91,24 +90,3 @@ def current() -> Context:
 def progress(value: object) -> None:
     """`current().progress(value)`."""
     current().progress(value)
-
-
-class Middleware:
-    """Code around every run. Override what is wanted; each may be a coroutine function.
-
-    `before` may raise `Retry` or `Discard`; `after` sees the result, `on_error` what the run raised. They run in the
-    order of registration before, and in reverse after. An error in `after` or `on_error` is logged and changes nothing.
-    """
-
-    def before(self, context: Context) -> Any: ...
-
-    def after(self, context: Context, result: Any) -> Any: ...
-
-    def on_error(self, context: Context, error: BaseException) -> Any: ...
-
-
-async def call(hook: Callable[..., Any], *args: Any) -> None:
-    """Call a hook, and await what it returns if that can be awaited."""
-    answer = hook(*args)
-    if asyncio.iscoroutine(answer):
-        await answer

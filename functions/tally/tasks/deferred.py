@@ -22,7 +22,8 @@ from tally.errors import ConfigError, Conflict
 from tally.retry import RetryPolicy
 from tally.tasks.call import VERSION, Call, encode
 from tally.tasks.codec import Codec
-from tally.tasks.context import Middleware
+from tally.tasks.events import RunEvent, kinds_of
+from tally.tasks.middleware import Middleware, Subscriber
 from tally.tasks.task import JSON, Duration, Task, Unique, check_queue, seconds
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 DEFAULT_RETRY = RetryPolicy(max_attempts=10, min_backoff=1.0, max_backoff=3_600.0, jitter=0.25)
 DAY = 86_400.0
 Upgrade = Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]
@@ -202,6 +204,16 @@ class Registry:
         """Put middleware around every run."""
         self.middleware.append(middleware)
 
+    def on(self, *kinds: str) -> Callable[[Callable[[RunEvent], T]], Callable[[RunEvent], T]]:
+        """Have a function told of events, of all kinds when none is named; see events.py. Raises InvalidInput."""
+        wanted = kinds_of(kinds)
+
+        def subscribe(function: Callable[[RunEvent], T]) -> Callable[[RunEvent], T]:
+            self.use(Subscriber(wanted, function))
+            return function
+
+        return subscribe
+
     def connect(self, outlet: Outlet | None) -> None:
         """Say where calls go."""
         self.connected = outlet
@@ -222,6 +234,7 @@ registry = Registry()
 task = registry.task
 upgrade = registry.upgrade
 use = registry.use
+on = registry.on
 
 
 async def hand_back(jobs: "list[Any]") -> "list[Any]":

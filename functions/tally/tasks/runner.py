@@ -23,12 +23,14 @@ from tally.clock import SECOND, Clock
 from tally.errors import BackendError, InvalidInput, NotFound
 from tally.logs import event
 from tally.ports import Store, Write
-from tally.tasks import blobs
+from tally.tasks import blobs, events
 from tally.tasks import run as steps
 from tally.tasks.call import Call, Delivery, decode
 from tally.tasks.codec import Undecodable
-from tally.tasks.context import Context, call, running
+from tally.tasks.context import Context, running
 from tally.tasks.deferred import Deferred, Options, Registry
+from tally.tasks.events import RunEvent
+from tally.tasks.middleware import call, is_cancelled, quietly, tell
 from tally.tasks.parked import Parked, write
 from tally.tasks.pool import WorkerPool, is_async
 from tally.tasks.pulse import LEASE, Pulse
@@ -150,14 +152,16 @@ class Runner:
         data = await self._arguments(attempt.call)
         options = attempt.options
         try:
+            await self._tell(events.started(attempt.run, self._worker))
             deferred, args, kwargs = self._resolve(attempt.call, data)
             options = deferred.options  # an upgraded call's are another function's
             result = await self._call(attempt, deferred, args, kwargs)
         except BaseException as error:  # whatever a function raises, the pool hands on
             if attempt.pulse.lost:
                 event("task-lost", task=attempt.call.call, run=attempt.run.id, attempt=attempt.run.attempt)
+                await self._lost(attempt)
                 return None
-            if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+            if isinstance(error, asyncio.CancelledError) and is_cancelled():
                 await self._last_words(attempt)
                 raise
             verdict = judge(
@@ -215,11 +219,11 @@ class Runner:
             result = await attempt.pulse.keep_alive(future)
         except BaseException as error:
             if not attempt.pulse.lost:
-                await _quietly([partial(layer.on_error, context, error) for layer in reversed(middleware)])
+                await quietly([partial(layer.on_error, context, error) for layer in reversed(middleware)])
             raise
         finally:
             running.reset(token)
-        await _quietly([partial(layer.after, context, result) for layer in reversed(middleware)])
+        await quietly([partial(layer.after, context, result) for layer in reversed(middleware)])
         return result
 
     async def _done(self, attempt: _Attempt, deferred: Deferred[..., Any], result: Any) -> None:
@@ -263,6 +267,10 @@ class Runner:
             state=str(run.state),
             parked=parked,
         )
+        if run.settled == attempt.token and run.state in events.OVER:
+            await self._tell(events.ended(run, attempt.run, self._worker, at=self._clock.now(), parked=parked))
+        else:
+            await self._lost(attempt)
 
     async def _wait(self, attempt: _Attempt, verdict: Wait) -> Again | None:
         """Write down an attempt that another follows; None when the claim was lost meanwhile."""
@@ -280,7 +288,10 @@ class Runner:
         run = await self._runs.change(attempt.run.id, _ours(lambda run: wait(run, now=self._clock.now())))
         event("task-again", task=run.call, run=run.id, attempt=run.attempt, outcome=verdict.outcome, in_s=verdict.delay)
         if run.settled != attempt.token or run.state is not State.WAITING:
+            await self._lost(attempt)
             return None
+        delay = verdict.delay
+        await self._tell(events.again(run, attempt.run, self._worker, at=self._clock.now(), delay=delay))
         return Again(run.due, run.hop if push else None)
 
     async def _last_words(self, attempt: _Attempt) -> None:
@@ -297,8 +308,16 @@ class Runner:
             run = stored or _fresh(delivery, Call(v=1, call=""), now)
             return replace(run, state=State.PARKED, error=steps.short(error.message), ended=now)
 
-        await self._runs.change(delivery.id, step, (self._park(delivery, None, "undecodable", error.message),))
-        event("task-ended", level=logging.ERROR, task="", run=delivery.id, state="parked", parked="undecodable")
+        parked = "undecodable"
+        run = await self._runs.change(delivery.id, step, (self._park(delivery, None, parked, error.message),))
+        event("task-ended", level=logging.ERROR, task="", run=delivery.id, state="parked", parked=parked)
+        await self._tell(events.ended(run, run, self._worker, at=now, parked=parked))
+
+    async def _lost(self, attempt: _Attempt) -> None:
+        await self._tell(events.lost(attempt.run, self._worker, at=self._clock.now()))
+
+    async def _tell(self, happened: list[RunEvent]) -> None:
+        await tell(self._registry.middleware, happened)
 
     def _park(self, delivery: Delivery, call: Call | None, reason: str, error: str) -> Write:
         return write(
@@ -338,16 +357,3 @@ def _ours(step: Callable[[Run], Run | None]) -> Callable[[Run | None], Run]:
         return step(stored) or stored
 
     return change
-
-
-async def _quietly(hooks: list[Callable[[], Any]]) -> None:
-    for hook in hooks:
-        try:
-            await call(hook)
-        except Exception as error:
-            event("task-middleware-failed", level=logging.ERROR, error=error)
-
-
-def _is_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

@@ -16,8 +16,9 @@ from tally.retry import RetryPolicy
 from tally.tasks import call as calls
 from tally.tasks.call import Delivery
 from tally.tasks.client import Tasks
-from tally.tasks.context import Context, Discard, Middleware, Retry, current, progress
+from tally.tasks.context import Context, Discard, Retry, current, progress
 from tally.tasks.deferred import Registry, hand_back
+from tally.tasks.middleware import Middleware
 from tally.tasks.pool import WorkerPool
 from tally.tasks.run import State
 from tally.tasks.runner import Runner
