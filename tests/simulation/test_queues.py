@@ -14,8 +14,9 @@ from tally.retry import RetryPolicy
 from tally.tasks.queue import PullQueue
 from tally.tasks.task import Task
 from tally.testing.clock import VirtualClock
-from tally.testing.faults import FaultyStore, Network, Plan
+from tally.testing.faults import FaultyStore, Network
 from tally.testing.loop import VirtualLoop
+from tally.testing.plan import Plan
 from tally.testing.process import Process
 from tally.testing.store import FakeStore
 

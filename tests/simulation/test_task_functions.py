@@ -22,8 +22,9 @@ from tally.tasks.run import State
 from tally.tasks.system import TaskSystem
 from tally.testing.clock import VirtualClock
 from tally.testing.dispatcher import FakeDispatcher
-from tally.testing.faults import FaultyStore, Network, Plan
+from tally.testing.faults import FaultyStore, Network
 from tally.testing.loop import VirtualLoop
+from tally.testing.plan import Plan
 from tally.testing.process import Process
 from tally.testing.process import current as current_process
 from tally.testing.store import FakeStore

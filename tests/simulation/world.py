@@ -11,8 +11,9 @@ from tally.errors import BackendError, Rejected
 from tally.ports import Entity, Insert, Key, Write
 from tally.testing import process
 from tally.testing.clock import VirtualClock
-from tally.testing.faults import FaultyPublisher, FaultyStore, Network, Plan, SeededManners
+from tally.testing.faults import FaultyPublisher, FaultyStore, Network, SeededManners
 from tally.testing.loop import VirtualLoop
+from tally.testing.plan import Plan
 from tally.testing.store import Flavour, key_of
 from tally.votes import lane, ledger
 from tests.simulation.truth import Truth, WatchedPubSub, WatchedStore, records

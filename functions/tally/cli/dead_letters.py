@@ -14,8 +14,9 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from tally import bootstrap, config
 from tally.cli.console import json_option, print_json, run
 from tally.clock import to_datetime
-from tally.votes import letterbox
-from tally.votes.letterbox import Letter, Letterbox, Run, Selection
+from tally.votes import dead_letter
+from tally.votes.dead_letter import Letter
+from tally.votes.letterbox import Letterbox, Run, Selection
 
 SHOWN_VOTES = 20
 SHOWN_BYTES = 400
@@ -84,12 +85,12 @@ def show(letter_id: str, as_json: bool) -> None:
     """
     letter = run(_show(letter_id))
     if as_json:
-        found = list(letterbox.votes(letter))
+        found = list(dead_letter.votes(letter))
         print_json({**_summary(letter), "data": letter.data.decode(errors="replace"), "ballots": found})
         return
     for name, value in _summary(letter).items():
         click.echo(f"{name:<13} {value}")
-    for vote in islice(letterbox.votes(letter), SHOWN_VOTES):
+    for vote in islice(dead_letter.votes(letter), SHOWN_VOTES):
         instant = "?" if vote.accepted_at is None else _instant(vote.accepted_at)
         click.echo(f"  {vote.poll}  {vote.option or '?'}  ballot {vote.ballot}  accepted {instant}")
     if letter.votes > SHOWN_VOTES:

@@ -3,7 +3,8 @@
 from tally.clock import Clock
 from tally.ports import Publisher, Puller, Store
 from tally.testing.clock import VirtualClock
-from tally.testing.faults import FaultyPublisher, FaultyPuller, FaultyStore, Network, Plan, SeededManners
+from tally.testing.faults import FaultyPublisher, FaultyPuller, FaultyStore, Network, SeededManners
+from tally.testing.plan import Plan
 from tally.testing.pubsub import FakePubSub
 from tally.testing.store import FakeStore
 

@@ -4,7 +4,7 @@
         tally_faults({"commit:reply-lost": 0.1, "message:copied": 0.2}, seed=1)
         tally_loop.run(my_votes(tally_backend))     # minutes of virtual time, no waiting
 
-faults.py lists the faults that can be asked for.
+plan.py lists the faults that can be asked for.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -17,8 +17,8 @@ from tally.tasks.deferred import registry
 from tally.testing.backend import FakeBackend
 from tally.testing.clock import VirtualClock
 from tally.testing.eager import eager
-from tally.testing.faults import Plan
 from tally.testing.loop import VirtualLoop
+from tally.testing.plan import Plan
 
 
 @pytest.fixture

@@ -8,115 +8,24 @@ the votes are as old as they were.
 
 import asyncio
 import logging
-from binascii import a2b_base64
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-import msgspec
-
 from tally import limits
 from tally.errors import BackendError, NotFound, TooLarge
 from tally.logs import event
-from tally.ports import Outgoing, Publisher, Puller, Received
+from tally.ports import Outgoing, Publisher, Puller
 from tally.votes import dead_letter
-from tally.votes.batch import BALLOT_BYTES, VERSION
+from tally.votes.batch import VERSION
+from tally.votes.dead_letter import Letter
 
 LEASE_SECONDS = 60
 RENEW_SECONDS = 20.0
 QUIET_SECONDS = 5.0
 _EMPTY_PAUSE = 0.2
-
-
-class _Group(msgspec.Struct):
-    poll: str
-    options: list[str]
-    ballots: str
-    choices: list[object]
-    accepted_at: list[object]
-
-
-class _Message(msgspec.Struct):
-    groups: list[_Group]
-
-
-_decode = msgspec.json.Decoder(_Message).decode
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LetterVote:
-    """One vote as the letter has it; what is unsound in it is None."""
-
-    poll: str
-    option: str | None
-    ballot: str
-    accepted_at: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Letter:
-    """`id` names the letter, `message_id` the message that it was in. `sha256` is of the whole of one that could not be
-    decoded, of which `data` may be a part; such a letter cannot be replayed. Instants in µs."""
-
-    id: str
-    reason: str
-    message_id: str
-    published_at: int
-    died_at: int
-    sha256: str
-    data: bytes
-    polls: tuple[str, ...]
-    votes: int
-    ack_id: str
-
-    @property
-    def replayable(self) -> bool:
-        return not self.sha256
-
-
-def parse(message: Received) -> Letter:
-    """Read a message of the dead-letter subscription; one that is not a worker's is a letter with the reason `?`."""
-    attributes = message.attributes or {}
-    sha256 = attributes.get("sha256", "")
-    groups = _groups(message.data)
-    return Letter(
-        id=message.message_id,
-        reason=attributes.get(dead_letter.REASON, "?"),
-        message_id=attributes.get("message_id", ""),
-        published_at=dead_letter.published_at(message),
-        died_at=message.publish_time,
-        sha256=sha256 if groups or sha256 else "unknown",
-        data=message.data,
-        polls=tuple(dict.fromkeys(group.poll for group in groups)),
-        votes=sum(len(group.choices) for group in groups),
-        ack_id=message.ack_id,
-    )
-
-
-def votes(letter: Letter) -> Iterator[LetterVote]:
-    """Yield the votes in a letter, in order; none if it cannot be decoded."""
-    for group in _groups(letter.data):
-        try:
-            ballots = a2b_base64(group.ballots)
-        except ValueError:
-            ballots = b""
-        for row, (choice, instant) in enumerate(zip(group.choices, group.accepted_at, strict=False)):
-            known = type(choice) is int and 0 <= choice < len(group.options)
-            yield LetterVote(
-                poll=group.poll,
-                option=group.options[choice] if known and isinstance(choice, int) else None,
-                ballot=ballots[row * BALLOT_BYTES : (row + 1) * BALLOT_BYTES].hex(),
-                accepted_at=instant if isinstance(instant, int) else None,
-            )
-
-
-def _groups(data: bytes) -> list[_Group]:
-    try:
-        return _decode(data).groups
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        return []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,7 +168,7 @@ class _Scan:
         while time() - last < QUIET_SECONDS:
             messages = await self._puller.pull(limits.PULL_MESSAGES)
             await self._lend([message.ack_id for message in messages])
-            letters = [parse(message) for message in messages if message.message_id not in self._seen]
+            letters = [dead_letter.parse(message) for message in messages if message.message_id not in self._seen]
             self._seen.update(letter.id for letter in letters)
             if letters:
                 yield letters

@@ -12,10 +12,10 @@ from tally.testing.faults import (
     FaultyPuller,
     FaultyStore,
     Network,
-    Plan,
     SeededManners,
 )
 from tally.testing.loop import VirtualLoop
+from tally.testing.plan import Plan
 from tally.testing.process import Process
 from tally.testing.pubsub import FakePubSub
 from tally.testing.store import FakeStore

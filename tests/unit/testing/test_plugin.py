@@ -4,8 +4,8 @@ from collections.abc import Callable
 from tally.errors import BackendError
 from tally.ports import Entity, Key, Outgoing, Received, Upsert
 from tally.testing.backend import FakeBackend
-from tally.testing.faults import Plan
 from tally.testing.loop import VirtualLoop
+from tally.testing.plan import Plan
 
 KEY: Key = (("K", "a"),)
 

@@ -13,8 +13,9 @@ from random import Random
 from tally.errors import BackendError, Busy, Unavailable
 from tally.ports import Outgoing, Upsert, Write
 from tally.testing.clock import VirtualClock
-from tally.testing.faults import FaultyPublisher, FaultyPuller, FaultyStore, Network, Plan
+from tally.testing.faults import FaultyPublisher, FaultyPuller, FaultyStore, Network
 from tally.testing.loop import VirtualLoop
+from tally.testing.plan import Plan
 from tally.testing.pubsub import FakePubSub
 from tally.testing.store import FakeStore, key_of
 from tally.votes import batch, keys, ledger

@@ -10,7 +10,8 @@ from tally.clock import Clock, Stamps
 from tally.ports import Outgoing, Publisher, Puller, Received, Store, Upsert, read
 from tally.testing.backend import FakeBackend
 from tally.testing.clock import VirtualClock
-from tally.testing.faults import FaultyPublisher, FaultyStore, Network, Plan
+from tally.testing.faults import FaultyPublisher, FaultyStore, Network
+from tally.testing.plan import Plan
 from tally.votes import batch, decoder, keys, ledger
 from tally.votes.batch import Columns, Vote
 from tally.votes.definitions import Definitions

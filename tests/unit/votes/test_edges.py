@@ -12,8 +12,8 @@ from tally.clock import SECOND
 from tally.errors import Busy, Unavailable, VoteRefused
 from tally.ports import Outgoing, Upsert
 from tally.testing.clock import EPOCH, VirtualClock
-from tally.testing.faults import Plan
 from tally.testing.loop import VirtualLoop
+from tally.testing.plan import Plan
 from tally.votes import batch
 from tally.votes.edit import Patch
 from tally.votes.intake import Cast

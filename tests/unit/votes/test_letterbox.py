@@ -5,26 +5,15 @@ import pytest
 
 from tally.clock import SECOND
 from tally.errors import NotFound, TooLarge, Unavailable
-from tally.ports import Outgoing, Received
+from tally.ports import Outgoing
 from tally.testing.backend import FakeBackend
 from tally.testing.clock import VirtualClock
 from tally.testing.loop import VirtualLoop
 from tally.votes import dead_letter
-from tally.votes.batch import Vote, encode
-from tally.votes.letterbox import Letterbox, Run, Selection, parse, votes
-from tests.unit.votes.pipeline import ballot
+from tally.votes.letterbox import Letterbox, Run, Selection
+from tests.unit.votes.test_dead_letter import AT, refused, undecodable
 
 ALL = Selection()
-AT = 1_900_000_000_000_000
-
-
-def _refused(poll: str, reason: str, count: int = 2, first: int = 0) -> Outgoing:
-    data = encode(Vote(poll, "red", ballot(poll, first + number), AT + number) for number in range(count))
-    return dead_letter.refused("m-1", AT - SECOND, reason, data)
-
-
-def _undecodable(data: bytes) -> Outgoing:
-    return dead_letter.undecodable(Received("a", "m-2", AT, data, {}), "undecodable", data)
 
 
 def _quiet(so_far: Run) -> None:
@@ -56,38 +45,9 @@ class Box:
         return found
 
 
-def test_a_letter_tells_its_reason_polls_votes_and_times() -> None:
-    data, attributes = _refused("p", "poll-closed", 3)
-    letter = parse(Received("ack", "7", AT + 5, data, attributes))
-    assert (letter.id, letter.reason, letter.message_id) == ("7", "poll-closed", "m-1")
-    assert (letter.polls, letter.votes) == (("p",), 3)
-    assert (letter.published_at, letter.died_at, letter.replayable) == (AT - SECOND, AT + 5, True)
-    assert [(vote.option, vote.ballot, vote.accepted_at) for vote in votes(letter)] == [
-        ("red", ballot("p", number).hex(), AT + number) for number in range(3)
-    ]
-
-
-@pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"[" * 100_000, b'{"groups":7}'])
-def test_what_cannot_be_decoded_is_shown_and_not_replayable(data: bytes) -> None:
-    for message in (_undecodable(data), Outgoing(data, {})):
-        letter = parse(Received("ack", "7", AT, message.data, message.attributes))
-        assert (letter.votes, letter.polls, letter.replayable) == (0, (), False)
-        assert list(votes(letter)) == []
-
-
-def test_an_unsound_vote_is_shown_with_what_is_sound_in_it() -> None:
-    data = b'{"v":1,"groups":[{"poll":"p","options":["a"],"ballots":"!","choices":[9,true,0],"accepted_at":["x",1,2]}]}'
-    letter = parse(Received("ack", "7", AT, data, dead_letter.refused("m", AT, "bad-vote", data).attributes))
-    assert [(vote.option, vote.ballot, vote.accepted_at) for vote in votes(letter)] == [
-        (None, "", None),
-        (None, "", 1),
-        ("a", "", 2),
-    ]
-
-
 def test_reading_leaves_every_letter_where_it_was(tally_loop: VirtualLoop) -> None:
     async def main() -> None:
-        box = Box(_refused("p", "poll-closed"), _refused("q", "poll-closed"), _undecodable(b"junk"))
+        box = Box(refused("p", "poll-closed"), refused("q", "poll-closed"), undecodable(b"junk"))
         letters = await box.open()
         assert len(await letters.read(ALL, 10)) == 3
         assert [letter.polls for letter in await letters.read(Selection(poll="q"), 10)] == [("q",)]
@@ -103,7 +63,7 @@ def test_reading_leaves_every_letter_where_it_was(tally_loop: VirtualLoop) -> No
 
 def test_a_long_scan_sees_each_letter_once(tally_loop: VirtualLoop) -> None:
     async def main() -> None:
-        box = Box(*(_refused("p", "poll-closed", 1, number) for number in range(2_500)))
+        box = Box(*(refused("p", "poll-closed", 1, number) for number in range(2_500)))
         letters = await box.open()
         seen = await letters.read(ALL, 10_000)
         assert len(seen) == len({letter.id for letter in seen}) == 2_500
@@ -113,8 +73,8 @@ def test_a_long_scan_sees_each_letter_once(tally_loop: VirtualLoop) -> None:
 
 def test_a_replay_keeps_ballots_and_the_first_publication_and_takes_what_is_meant(tally_loop: VirtualLoop) -> None:
     async def main() -> None:
-        meant = _refused("p", "poll-closed", 3)
-        box = Box(meant, _refused("p", "unknown-option"), _refused("q", "poll-closed"), _undecodable(b"junk"))
+        meant = refused("p", "poll-closed", 3)
+        box = Box(meant, refused("p", "unknown-option"), refused("q", "poll-closed"), undecodable(b"junk"))
         letters = await box.open()
         chosen = Selection(poll="p", reason="poll-closed")
         dry = await letters.replay(chosen, dry_run=True, progress=_quiet)
@@ -130,7 +90,7 @@ def test_a_replay_keeps_ballots_and_the_first_publication_and_takes_what_is_mean
 
 def test_what_cannot_be_decoded_is_left_by_a_replay_and_taken_by_a_drop(tally_loop: VirtualLoop) -> None:
     async def main() -> None:
-        box = Box(_refused("p", "poll-closed"), _undecodable(b"junk"))
+        box = Box(refused("p", "poll-closed"), undecodable(b"junk"))
         letters = await box.open()
         replayed = await letters.replay(ALL, dry_run=False, progress=_quiet)
         assert (replayed.letters, replayed.unsound) == (1, 1)
@@ -143,7 +103,7 @@ def test_what_cannot_be_decoded_is_left_by_a_replay_and_taken_by_a_drop(tally_lo
 
 def test_a_replay_that_cannot_be_published_keeps_the_letters(tally_loop: VirtualLoop) -> None:
     async def main() -> None:
-        box = Box(_refused("p", "poll-closed"))
+        box = Box(refused("p", "poll-closed"))
         letters = await box.open()
 
         async def fail(topic: str, messages: object) -> None:
@@ -160,7 +120,7 @@ def test_a_replay_that_cannot_be_published_keeps_the_letters(tally_loop: Virtual
 
 def test_a_vote_that_is_refused_again_during_a_replay_is_not_replayed_twice(tally_loop: VirtualLoop) -> None:
     async def main() -> None:
-        box = Box(_refused("p", "poll-closed"))
+        box = Box(refused("p", "poll-closed"))
         letters = await box.open()
 
         async def worker() -> None:
@@ -184,7 +144,7 @@ def test_a_vote_that_is_refused_again_during_a_replay_is_not_replayed_twice(tall
 def test_one_publish_of_a_replay_stays_within_the_limits(tally_loop: VirtualLoop) -> None:
     async def main() -> None:
         sizes: list[int] = []
-        box = Box(*(_refused("p", "poll-closed", 9_000, 9_000 * number) for number in range(24)))
+        box = Box(*(refused("p", "poll-closed", 9_000, 9_000 * number) for number in range(24)))
         letters = await box.open()
         publish = box.backend.publisher.publish
 
@@ -206,7 +166,7 @@ def test_letters_that_are_not_meant_are_held_up_to_a_limit(
     monkeypatch.setattr("tally.limits.HELD_LETTERS", 10)
 
     async def main() -> None:
-        box = Box(*(_refused("p", "poll-closed", 1, number) for number in range(11)))
+        box = Box(*(refused("p", "poll-closed", 1, number) for number in range(11)))
         letters = await box.open()
         with pytest.raises(TooLarge, match="over 10 letters"):
             await letters.replay(Selection(poll="q"), dry_run=False, progress=_quiet)
@@ -221,7 +181,7 @@ def test_a_run_ends_at_its_limit_and_says_that_there_is_more(
     monkeypatch.setattr("tally.limits.LETTERS_PER_RUN", 1_000)
 
     async def main() -> None:
-        box = Box(*(_refused("p", "poll-closed", 1, number) for number in range(1_500)))
+        box = Box(*(refused("p", "poll-closed", 1, number) for number in range(1_500)))
         letters = await box.open()
         done = await letters.drop(ALL, dry_run=False, progress=_quiet)
         assert (done.letters, done.more) == (1_000, True)

@@ -7,8 +7,9 @@ from tally.clock import SECOND
 from tally.limits import LOOKUP_BYTES, OPTIONS, PARTITIONS, SHARD_BYTES
 from tally.ports import Upsert
 from tally.testing.clock import VirtualClock
-from tally.testing.faults import FaultyStore, Network, Plan
+from tally.testing.faults import FaultyStore, Network
 from tally.testing.loop import VirtualLoop
+from tally.testing.plan import Plan
 from tally.testing.store import FakeStore
 from tally.votes import keys, ledger, results
 from tally.votes.definitions import Definitions

@@ -4,8 +4,9 @@ from random import Random
 
 from tally.errors import BackendError, Rejected
 from tally.ports import Write
-from tally.testing.faults import FaultyStore, Network, Plan
+from tally.testing.faults import FaultyStore, Network
 from tally.testing.loop import VirtualLoop
+from tally.testing.plan import Plan
 from tally.testing.store import key_of
 from tests.unit.votes.pipeline import Pipeline, poll, votes
 

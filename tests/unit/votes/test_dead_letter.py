@@ -1,0 +1,48 @@
+import pytest
+
+from tally.clock import SECOND
+from tally.ports import Outgoing, Received
+from tally.votes import dead_letter
+from tally.votes.batch import Vote, encode
+from tally.votes.dead_letter import parse, votes
+from tests.unit.votes.pipeline import ballot
+
+AT = 1_900_000_000_000_000
+
+
+def refused(poll: str, reason: str, count: int = 2, first: int = 0) -> Outgoing:
+    data = encode(Vote(poll, "red", ballot(poll, first + number), AT + number) for number in range(count))
+    return dead_letter.refused("m-1", AT - SECOND, reason, data)
+
+
+def undecodable(data: bytes) -> Outgoing:
+    return dead_letter.undecodable(Received("a", "m-2", AT, data, {}), "undecodable", data)
+
+
+def test_a_letter_tells_its_reason_polls_votes_and_times() -> None:
+    data, attributes = refused("p", "poll-closed", 3)
+    letter = parse(Received("ack", "7", AT + 5, data, attributes))
+    assert (letter.id, letter.reason, letter.message_id) == ("7", "poll-closed", "m-1")
+    assert (letter.polls, letter.votes) == (("p",), 3)
+    assert (letter.published_at, letter.died_at, letter.replayable) == (AT - SECOND, AT + 5, True)
+    assert [(vote.option, vote.ballot, vote.accepted_at) for vote in votes(letter)] == [
+        ("red", ballot("p", number).hex(), AT + number) for number in range(3)
+    ]
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"[" * 100_000, b'{"groups":7}'])
+def test_what_cannot_be_decoded_is_shown_and_not_replayable(data: bytes) -> None:
+    for message in (undecodable(data), Outgoing(data, {})):
+        letter = parse(Received("ack", "7", AT, message.data, message.attributes))
+        assert (letter.votes, letter.polls, letter.replayable) == (0, (), False)
+        assert list(votes(letter)) == []
+
+
+def test_an_unsound_vote_is_shown_with_what_is_sound_in_it() -> None:
+    data = b'{"v":1,"groups":[{"poll":"p","options":["a"],"ballots":"!","choices":[9,true,0],"accepted_at":["x",1,2]}]}'
+    letter = parse(Received("ack", "7", AT, data, dead_letter.refused("m", AT, "bad-vote", data).attributes))
+    assert [(vote.option, vote.ballot, vote.accepted_at) for vote in votes(letter)] == [
+        (None, "", None),
+        (None, "", 1),
+        ("a", "", 2),
+    ]
