@@ -3,11 +3,14 @@
 from dataclasses import dataclass
 from math import inf, ldexp
 from random import Random
+from typing import Literal
 
 from tally.errors import InvalidInput
 
 UNLIMITED = -1
 _MAX_EXPONENT = 1_000  # keeps the product a float; every cap is below it
+Growth = Literal["doubling", "fibonacci"]
+GiveUp = Literal["both", "either"]
 
 
 def full_jitter(attempt: int, *, base: float, cap: float, random: Random) -> float:
@@ -25,6 +28,9 @@ class RetryPolicy:
     `max_attempts` counts the first attempt too; -1 sets no limit. `max_retry_duration` counts from the first attempt;
     0 sets no limit. Durations are seconds. `jitter` is the share of a delay that `random` may take off, 0 … 1; the
     service's own is not documented, so it is 0 here.
+
+    Two more than Cloud Tasks has: `growth` "fibonacci" multiplies `min_backoff` by 1, 2, 3, 5, 8, … instead; `give_up`
+    says whether a task is given up when "both" limits are used up (its rule, and App Engine's) or "either".
     """
 
     max_attempts: int = 100
@@ -33,6 +39,8 @@ class RetryPolicy:
     max_backoff: float = 3600.0
     max_doublings: int = 16
     jitter: float = 0.0
+    growth: Growth = "doubling"
+    give_up: GiveUp = "both"
 
     def __post_init__(self) -> None:
         if self.max_attempts != UNLIMITED and self.max_attempts < 1:
@@ -46,24 +54,37 @@ class RetryPolicy:
             raise InvalidInput(f"max_doublings is {self.max_doublings}: want at least 0")
         if not 0 <= self.jitter <= 1:
             raise InvalidInput(f"jitter is {self.jitter}: want 0 to 1")
+        if self.growth not in ("doubling", "fibonacci"):
+            raise InvalidInput(f"growth is {self.growth!r}: want doubling or fibonacci")
+        if self.give_up not in ("both", "either"):
+            raise InvalidInput(f"give_up is {self.give_up!r}: want both or either")
 
     def delay(self, attempt: int, random: Random | None = None) -> float:
-        """Return seconds to wait after failed attempt `attempt` (1 = the first): doublings, linear tail, then the cap.
+        """Return seconds to wait after failed attempt `attempt` (1 = the first): it grows up to the cap.
 
         Without `random` there is no jitter.
         """
-        doublings = min(attempt - 1, self.max_doublings)
-        delay = ldexp(self.min_backoff, min(doublings, _MAX_EXPONENT)) * (attempt - doublings)
-        delay = min(delay, self.max_backoff)
+        grown = self._fibonacci(attempt) if self.growth == "fibonacci" else self._doubled(attempt)
+        delay = min(grown, self.max_backoff)
         return delay if random is None else delay * (1 - self.jitter * random.random())
 
     def exhausted(self, attempts: int, first_attempt_age: float) -> bool:
         """Tell whether a task that failed `attempts` times, first tried `first_attempt_age` seconds ago, is given up.
 
-        Where both limits are set, both must be used up.
+        Where both limits are set, `give_up` says whether both must be used up.
         """
-        by_attempts = attempts >= self.max_attempts
-        by_age = first_attempt_age > self.max_retry_duration
-        if self.max_attempts == UNLIMITED:
-            return self.max_retry_duration > 0 and by_age
-        return by_attempts and (self.max_retry_duration == 0 or by_age)
+        used_up = [] if self.max_attempts == UNLIMITED else [attempts >= self.max_attempts]
+        if self.max_retry_duration > 0:
+            used_up.append(first_attempt_age > self.max_retry_duration)
+        return bool(used_up) and (any(used_up) if self.give_up == "either" else all(used_up))
+
+    def _doubled(self, attempt: int) -> float:
+        """Doublings, then a linear tail."""
+        doublings = min(attempt - 1, self.max_doublings)
+        return ldexp(self.min_backoff, min(doublings, _MAX_EXPONENT)) * (attempt - doublings)
+
+    def _fibonacci(self, attempt: int) -> float:
+        before, factor = 1.0, 1.0
+        for _ in range(min(attempt - 1, _MAX_EXPONENT)):
+            before, factor = factor, before + factor
+        return self.min_backoff * factor

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -27,6 +28,30 @@ def policy(row: dict[str, Any]) -> RetryPolicy:
 def test_delays_are_those_of_the_documented_text(row: dict[str, Any]) -> None:
     retry = policy(row)
     assert [retry.delay(attempt) for attempt in range(1, len(row["delays"]) + 1)] == row["delays"]
+
+
+@pytest.mark.parametrize("row", VECTORS["fibonacci"])
+def test_fibonacci_delays_are_those_of_machinery(row: dict[str, Any]) -> None:
+    retry = replace(policy(row), growth="fibonacci")
+    assert [retry.delay(attempt) for attempt in range(1, len(row["delays"]) + 1)] == row["delays"]
+    assert retry.delay(1_000_000) == row["max_backoff"]
+
+
+@pytest.mark.parametrize(
+    ("attempts", "age", "both", "either"),
+    [(2, 59, False, False), (3, 59, False, True), (2, 61, False, True), (3, 61, True, True)],
+)
+def test_two_limits_end_a_task_both_or_either(attempts: int, age: float, both: bool, either: bool) -> None:
+    retry = RetryPolicy(max_attempts=3, max_retry_duration=60)
+    assert retry.exhausted(attempts, age) is both
+    assert replace(retry, give_up="either").exhausted(attempts, age) is either
+
+
+def test_one_limit_alone_ends_a_task_whatever_the_rule() -> None:
+    for give_up in ("both", "either"):
+        assert RetryPolicy(max_attempts=3, give_up=give_up).exhausted(3, 0)
+        assert RetryPolicy(max_attempts=UNLIMITED, max_retry_duration=9, give_up=give_up).exhausted(1, 10)
+        assert not RetryPolicy(max_attempts=UNLIMITED, give_up=give_up).exhausted(1_000, 1e9)
 
 
 @pytest.mark.parametrize("row", VECTORS["app_engine"])
@@ -70,8 +95,10 @@ def test_jitter_takes_off_its_share_at_most() -> None:
         ("min_backoff", 3601),
         ("max_doublings", -1),
         ("jitter", 1.1),
+        ("growth", "linear"),
+        ("give_up", "neither"),
     ],
 )
-def test_a_policy_that_makes_no_sense_is_refused_by_name(field: str, value: float) -> None:
+def test_a_policy_that_makes_no_sense_is_refused_by_name(field: str, value: float | str) -> None:
     with pytest.raises(InvalidInput, match=field):
-        RetryPolicy(**{field: value})  # type: ignore[arg-type]  # one field of either number type
+        RetryPolicy(**{field: value})  # type: ignore[arg-type]  # one field, of its type or not

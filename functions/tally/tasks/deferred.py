@@ -23,6 +23,7 @@ from tally.retry import RetryPolicy
 from tally.tasks.call import VERSION, Call, encode
 from tally.tasks.codec import Codec
 from tally.tasks.events import RunEvent, kinds_of
+from tally.tasks.failure import Errors, Failures
 from tally.tasks.middleware import Middleware, Subscriber
 from tally.tasks.task import JSON, Duration, Task, Unique, check_queue, seconds
 
@@ -34,6 +35,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 DEFAULT_RETRY = RetryPolicy(max_attempts=10, min_backoff=1.0, max_backoff=3_600.0, jitter=0.25)
 DAY = 86_400.0
+FAILURES = Failures()
 Upgrade = Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]
 
 
@@ -137,14 +139,14 @@ class Options:
     """How a function runs. `timeout` in seconds: an async function is cancelled then; a plain one cannot be, so that
 
     its outcome is awaited all the same, and its claim given up only after twice that time. `keep`: seconds that the
-    record of a run stays after its end, None for ever (at least an hour). `fatal` exceptions are not retried.
+    record of a run stays after its end, None for ever (at least an hour). `failures`: which errors are retried.
     """
 
     queue: str = "default"
     retry: RetryPolicy = DEFAULT_RETRY
     timeout: float = 600.0
     keep: float | None = DAY
-    fatal: tuple[type[BaseException], ...] = ()
+    failures: Failures = FAILURES
 
     def __post_init__(self) -> None:
         check_queue(self.queue)
@@ -169,10 +171,16 @@ class Registry:
         retry: RetryPolicy = DEFAULT_RETRY,
         timeout: float = 600.0,
         keep: float | None = DAY,
-        fatal: tuple[type[BaseException], ...] = (),
+        fatal: Errors = (),
+        retry_for: Errors = (BaseException,),
+        uncounted: Errors = (),
     ) -> Callable[[Callable[P, R]], Deferred[P, R]]:
-        """Register a function under a name that is unique in the program; see `Options`. Raises Conflict."""
-        options = Options(queue=queue, retry=retry, timeout=timeout, keep=keep, fatal=fatal)
+        """Register a function under a name that is unique in the program; see `Options` and `Failures`.
+
+        Raises Conflict.
+        """
+        failures = Failures(fatal=fatal, retry_for=retry_for, uncounted=uncounted)
+        options = Options(queue=queue, retry=retry, timeout=timeout, keep=keep, failures=failures)
 
         def register(function: Callable[P, R]) -> Deferred[P, R]:
             if name in self.functions:

@@ -22,7 +22,7 @@ from tally import limits
 from tally.clock import SECOND, Clock
 from tally.errors import BackendError, InvalidInput, Refused, Unavailable
 from tally.ports import Dispatcher, DispatchStats, HttpTask
-from tally.retry import full_jitter
+from tally.retry import UNLIMITED, RetryPolicy, full_jitter
 from tally.tasks.call import Delivery, digest
 from tally.tasks.outcome import Outcome
 from tally.tasks.task import JSON, Task, check_queue, seconds
@@ -179,7 +179,7 @@ class PushQueue:
             at=None if task.delay is None and task.eta is None else task.due(self._clock.now()),
             deadline=_deadline(600.0 if task.dispatch_deadline is None else seconds("", task.dispatch_deadline)),
             audience=audience,
-            retry=task.retry,
+            retry=None if task.retry is None else _of_the_service(task.retry),
         )
 
     def _fits(self, task: Task) -> bool:
@@ -237,6 +237,16 @@ def from_headers(queue: str, headers: Mapping[str, str], payload: bytes) -> Deli
         timeout=sent.timeout,
         headers=sent.headers,
     )
+
+
+def _of_the_service(retry: RetryPolicy) -> RetryPolicy:
+    """Return a policy of a request, which the service itself repeats; raise InvalidInput for what it cannot do."""
+    limited_twice = retry.max_attempts != UNLIMITED and retry.max_retry_duration > 0
+    if retry.growth != "doubling" or (limited_twice and retry.give_up == "either"):
+        raise InvalidInput(
+            "a push queue's own retries double, and end when both limits are used up: use a task function"
+        )
+    return retry
 
 
 def _deadline(timeout: float) -> float:

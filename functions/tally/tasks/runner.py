@@ -168,7 +168,7 @@ class Runner:
                 error,
                 attempt.run,
                 policy=attempt.call.retry or options.retry,
-                fatal=options.fatal,
+                failures=options.failures,
                 now=self._clock.now(),
                 random=self._random,
             )

@@ -8,6 +8,7 @@ from tally.clock import SECOND
 from tally.retry import RetryPolicy
 from tally.tasks.codec import Undecodable
 from tally.tasks.context import Discard, Retry
+from tally.tasks.failure import Failures
 from tally.tasks.run import Run, State
 
 UNKNOWN = RetryPolicy(max_attempts=5, min_backoff=5.0, max_backoff=60.0)  # a deploy may be under way
@@ -43,7 +44,7 @@ def judge(
     run: Run,
     *,
     policy: RetryPolicy,
-    fatal: tuple[type[BaseException], ...],
+    failures: Failures,
     now: int,
     random: Random,
 ) -> Finish | Wait:
@@ -53,9 +54,14 @@ def judge(
     undecodable = isinstance(error, Undecodable)
     policy = UNKNOWN if undecodable else policy
     text, trace = _texts(error)
+    own = undecodable or isinstance(error, Retry)  # not for the function's rules about errors
+    weight = "counts" if own else failures.weigh(error)
     if isinstance(error, Retry) and not error.counts:
         return _wait(error, run, policy, random, text)
-    if isinstance(error, fatal):
+    if weight == "free":
+        delay = policy.delay(run.attempt, random)
+        return Wait(delay=delay, outcome="failed", error=text, traceback=trace, counts=False)
+    if weight == "fatal":
         return Finish(state=State.FAILED, error=text, traceback=trace, parked="fatal")
     age = (now - (now if run.first_started is None else run.first_started)) / SECOND
     if policy.exhausted(run.counted, age):
@@ -68,7 +74,8 @@ def judge(
 
 
 def _wait(error: Retry, run: Run, policy: RetryPolicy, random: Random, text: str) -> Wait:
-    delay = policy.delay(max(1, run.counted), random) if error.after is None else error.after
+    tries = run.counted if error.counts else run.attempt  # what does not count must not come ever so fast
+    delay = policy.delay(tries, random) if error.after is None else error.after
     return Wait(delay=delay, outcome="retry", error=text, counts=error.counts)
 
 

@@ -394,6 +394,20 @@ def test_add_many_gives_one_outcome_a_task_in_order(world: World, run: Go) -> No
     run(main())
 
 
+@pytest.mark.parametrize(
+    "retry",
+    [RetryPolicy(growth="fibonacci"), RetryPolicy(max_attempts=3, max_retry_duration=60, give_up="either")],
+)
+def test_a_policy_that_the_service_does_not_have_is_refused(world: World, run: Go, retry: RetryPolicy) -> None:
+    async def main() -> None:
+        with pytest.raises(InvalidInput, match="both limits"):
+            await world.queue.add(Task(retry=retry), url="https://a.example/")
+        one_limit = RetryPolicy(max_attempts=3, give_up="either")
+        assert (await world.queue.add(Task(retry=one_limit), url="https://a.example/")).status == "added"
+
+    run(main())
+
+
 @pytest.mark.parametrize("url", ["ftp://a.example/", "/relative", "", "https:///path"])
 def test_what_is_no_url_is_refused_at_once(world: World, run: Go, url: str) -> None:
     async def main() -> None:

@@ -312,6 +312,56 @@ def test_a_fatal_error_is_not_retried(world: World, run: Go) -> None:
     run(main())
 
 
+def test_only_the_named_errors_are_retried(world: World, run: Go) -> None:
+    @world.registry.task("f", retry=FAST, retry_for=(ConnectionError,), fatal=lambda error: "never" in str(error))
+    async def f(message: str) -> None:
+        raise ValueError(message) if message == "wrong" else ConnectionResetError(message)
+
+    async def main() -> None:
+        attempts = []
+        for message in ("busy", "never again", "wrong"):
+            handle = await f.call(message)
+            await world.work()
+            attempts.append((await handle.status()).attempt)
+        assert attempts == [3, 1, 1]
+        assert sorted(reason for _, reason in await world.parked()) == ["exhausted", "fatal", "fatal"]
+
+    run(main())
+
+
+def test_an_error_that_is_no_failure_uses_up_no_attempt_and_is_not_tried_ever_so_fast(world: World, run: Go) -> None:
+    starts: list[int] = []
+
+    @world.registry.task("f", retry=FAST, uncounted=(ConnectionError,))
+    async def f() -> None:
+        starts.append(world.clock.now() // SECOND)
+        raise ConnectionError if len(starts) <= 6 else ValueError
+
+    async def main() -> None:
+        handle = await f.call()
+        await world.work()
+        status = await handle.status()
+        assert (status.attempt, status.state) == (9, State.FAILED)  # six that are free, three that count
+        assert [b - a for a, b in pairwise(starts)] == [1, 2, 4, 8, 10, 10, 1, 2]
+
+    run(main())
+
+
+def test_retry_is_no_error_to_the_functions_rules(world: World, run: Go) -> None:
+    @world.registry.task("f", retry=FAST, fatal=(Exception,), retry_for=())
+    async def f() -> str:
+        if current().attempt < 3:
+            raise Retry(after=1)
+        return "ok"
+
+    async def main() -> None:
+        handle = await f.call()
+        await world.work()
+        assert await handle.result(1) == "ok"
+
+    run(main())
+
+
 def test_a_timeout_fails_the_attempt(world: World, run: Go) -> None:
     @world.registry.task("slow", timeout=5, retry=RetryPolicy(max_attempts=1))
     async def slow() -> None:
