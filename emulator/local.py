@@ -40,9 +40,9 @@ class Local:
             environ={**self.environ, "FUNCTION_TARGET": target},
         )
 
-    def serve(self, port: int = 0) -> Program:
+    def serve(self, port: int = 0, *options: str) -> Program:
         """Serve both targets on one port; 0 takes a free one."""
-        return replace(self._tally("serve", "serve", "--port"), port=port)
+        return replace(self._tally("serve", "serve", *options, "--port"), port=port)
 
     def worker(self, *options: str) -> Program:
         return self._tally("worker", "worker", "--host", "127.0.0.1", *options, "--port")

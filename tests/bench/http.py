@@ -27,13 +27,13 @@ async def run(stage: Stage) -> Outcome:
             count = stage.votes(20_000)
 
             async def ours() -> Run:
-                return await _load(public, _singles(public.address, path, count))
+                return await _load(public, singles(public.address, path, count))
 
             async def nothing() -> Run:
-                return await _load(noop, _singles(noop.address, path, count))
+                return await _load(noop, singles(noop.address, path, count))
 
             async def usual() -> Run:
-                return await _load(sync, _singles(sync.address, path, count // 10), connections=32)
+                return await _load(sync, singles(sync.address, path, count // 10), connections=32)
 
             async def lists() -> Run:
                 requests = _lists(public.address, path, max(4, count // 1_000))
@@ -96,7 +96,7 @@ def _sync(here: Local) -> Program:
     return _peer(here, "sync_publish.py", "vote")
 
 
-def _singles(address: str, path: str, count: int) -> list[bytes]:
+def singles(address: str, path: str, count: int) -> list[bytes]:
     run = uuid4().hex[:6]
     return [
         load.post(

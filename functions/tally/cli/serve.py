@@ -18,23 +18,25 @@ from tally.errors import ConfigError
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=8080, show_default=True, help="Port to listen on; 0 takes a free one.")
-def serve(host: str, port: int) -> None:
+@click.option("--reuse-port", is_flag=True, help="Share the port with others started so: Linux spreads connections.")
+def serve(host: str, port: int, reuse_port: bool) -> None:
     """Serve the public and the admin routes on one port, until interrupted.
 
     \b
-    Example:
+    Examples:
       tally serve --port 0
+      tally serve --reuse-port & tally serve --reuse-port
     """
     logs.setup()
-    run(_serve(host, port))
+    run(_serve(host, port, reuse_port))
 
 
-async def _serve(host: str, port: int) -> None:
+async def _serve(host: str, port: int, reuse_port: bool) -> None:
     settings = config.load(os.environ)
     if settings.backend == "cloud":
         raise ConfigError("TALLY_BACKEND=cloud: `tally serve` opens the admin routes to all; deploy the functions")
     import_from_here()
-    listener = listen(host, port)
+    listener = listen(host, port, reuse_port=reuse_port)
     backend = await bootstrap.open_backend(settings)
     await backend.prepare()
     if settings.backend == "emulator" and "TALLY_RUN_TASK_URL" not in os.environ:
@@ -66,8 +68,9 @@ def _ignore(number: int, frame: FrameType | None) -> None:
     """Let the process end by itself, in order."""
 
 
-def listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        return socket.create_server((host, port), family=family, reuse_port=reuse_port)
     except OSError as error:
         raise click.ClickException(f"cannot listen on {host}:{port}: {error.strerror}") from error
