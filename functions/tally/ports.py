@@ -226,6 +226,13 @@ class Dispatcher(Protocol):
         """Remove a task; return False when there is none of that id."""
         ...
 
+    async def run(self, queue: str, task_id: str) -> bool:
+        """Send a task now, whatever its time and a pause of its queue say; return False when there is none of that id.
+
+        One that is being sent may be sent a second time. A failure is followed by the next attempt as ever.
+        """
+        ...
+
     async def purge(self, queue: str) -> None:
         """Remove every task."""
         ...

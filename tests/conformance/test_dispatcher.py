@@ -80,6 +80,16 @@ async def test_every_field_is_taken(dispatcher: Dispatcher) -> None:
     assert (await dispatcher.stats(QUEUE)).tasks == 1
 
 
+async def test_a_task_can_be_run_now_also_while_the_queue_is_paused(dispatcher: Dispatcher) -> None:
+    await dispatcher.create(QUEUE, later("one"))
+    await dispatcher.pause(QUEUE)
+    assert await dispatcher.run(QUEUE, "one")
+    assert (await dispatcher.stats(QUEUE)).tasks == 1
+    assert await dispatcher.delete(QUEUE, "one")
+    assert not await dispatcher.run(QUEUE, "one")
+    assert not await dispatcher.run(QUEUE, "never")
+
+
 @pytest.mark.parametrize("size", [0, 900_000])
 async def test_a_payload_at_the_limit_is_taken(dispatcher: Dispatcher, size: int) -> None:
     await dispatcher.create(QUEUE, later("large", b"x" * size))

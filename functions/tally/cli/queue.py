@@ -12,11 +12,12 @@ from rich.table import Table
 
 from tally import bootstrap, config, limits
 from tally.bootstrap import World
-from tally.cli.console import Group, json_option, print_json, run
+from tally.cli.console import Group, import_from_here, json_option, print_json, run
 from tally.clock import to_datetime
 from tally.errors import InvalidInput, NotFound
 from tally.tasks import envelope
 from tally.tasks.inspection import Listed, TaskInfo
+from tally.tasks.push import PushQueue
 from tally.tasks.queue import PullQueue
 from tally.tasks.task import Options, Task
 
@@ -131,13 +132,19 @@ def delete(queue_name: str, name: str) -> None:
 @click.argument("queue_name", metavar="QUEUE")
 @click.argument("name")
 def run_now(queue_name: str, name: str) -> None:
-    """Make a task that waits for its time or its next attempt due now.
+    """Make a task that waits for its time or its next attempt due now; a push queue sends it even while paused.
+
+    For a call of a task function see `tally task run`.
 
     \b
     Example:
       tally queue run mail invoice-7
     """
-    _must(_run(queue_name, lambda target: target.run_now(name)), f"queue {queue_name}: no task {name} waits")
+    if queue_name in config.load(os.environ).push_queues:
+        waited = _pushed(queue_name, lambda target: target.run_now(name))
+    else:
+        waited = _run(queue_name, lambda target: target.run_now(name))
+    _must(waited, f"queue {queue_name}: no task {name} waits")
     click.echo(f"{name}: due now")
 
 
@@ -269,6 +276,15 @@ def _run(queue_name: str, act: Callable[[PullQueue], Awaitable[T]]) -> T:
     async def work() -> T:
         async with bootstrap.opened(config.load(os.environ)) as backend:
             return await act(bootstrap.pull_queues(backend, World())(queue_name))
+
+    return run(work())
+
+
+def _pushed(queue_name: str, act: Callable[[PushQueue], Awaitable[T]]) -> T:
+    async def work() -> T:
+        import_from_here()
+        async with bootstrap.task_queues() as system:
+            return await act(system.push(queue_name))
 
     return run(work())
 

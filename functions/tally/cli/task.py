@@ -90,6 +90,20 @@ def result(run_id: str, wait: float) -> None:
     print_json(_with_tasks(lambda tasks: tasks.handle(run_id).result(wait)))
 
 
+@task.command("run")
+@click.argument("run_id")
+def run_now(run_id: str) -> None:
+    """Start a call that waits for its time or its next attempt now.
+
+    \b
+    Example:
+      tally task run 01JABCDEF
+    """
+    if not _with_tasks(lambda tasks: tasks.run_now(run_id)):
+        raise NotFound(f"run {run_id} does not wait")
+    click.echo("due now")
+
+
 @task.command()
 @click.argument("run_id")
 def cancel(run_id: str) -> None:

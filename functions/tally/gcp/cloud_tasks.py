@@ -43,13 +43,11 @@ class CloudTasksDispatcher:
 
     async def delete(self, queue: str, task_id: str) -> bool:
         request = tasks_v2.DeleteTaskRequest(name=f"{self._queue(queue)}/tasks/{task_id}")
-        try:
-            await calls.call(calls.ADMIN, self._clients.tasks.delete_task, request)
-        except Refused as error:
-            if error.status != "NOT_FOUND":
-                raise
-            return False
-        return True
+        return await self._found(self._clients.tasks.delete_task, request)
+
+    async def run(self, queue: str, task_id: str) -> bool:
+        request = tasks_v2.RunTaskRequest(name=f"{self._queue(queue)}/tasks/{task_id}")
+        return await self._found(self._clients.tasks.run_task, request)
 
     async def purge(self, queue: str) -> None:
         request = tasks_v2.PurgeQueueRequest(name=self._queue(queue))
@@ -82,6 +80,16 @@ class CloudTasksDispatcher:
 
     async def close(self) -> None:
         await self._clients.close()
+
+    async def _found(self, method: Any, request: Any) -> bool:
+        """Call a method about one task; return False when there is no such task."""
+        try:
+            await calls.call(calls.ADMIN, method, request)
+        except Refused as error:
+            if error.status != "NOT_FOUND":
+                raise
+            return False
+        return True
 
     def _queue(self, queue: str) -> str:
         return f"{self._parent}/queues/{queue}"

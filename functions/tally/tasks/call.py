@@ -65,6 +65,10 @@ class Carrier(Protocol):
         """Take a delivery; one of the same name that was taken before is success. Raises BackendError."""
         ...
 
+    async def hurry(self, name: str) -> bool:
+        """Bring the delivery of this name now rather than at its time; False when none waits. Raises BackendError."""
+        ...
+
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Call).decode

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tally import limits
 from tally.clock import SECOND, Clock, Stamps
-from tally.errors import Refused, Unavailable
+from tally.errors import NotFound, Refused, Unavailable
 from tally.ports import Store
 from tally.retry import full_jitter
 from tally.tasks import blobs
@@ -20,7 +20,7 @@ from tally.tasks.context import running
 from tally.tasks.deferred import Options, Registry, Request
 from tally.tasks.parked import Parked, ParkedCalls
 from tally.tasks.results import Handle, Results
-from tally.tasks.run import ENDED, UNRUN, Run, State
+from tally.tasks.run import ENDED, UNRUN, Run, State, hurry
 from tally.tasks.runs import Runs, restarted
 from tally.tasks.task import TRACE_HEADER, Unique, seconds
 
@@ -71,6 +71,20 @@ class Tasks:
     def handle(self, run_id: str) -> Handle:
         """Return the handle of a call made before, here or elsewhere."""
         return Handle(run_id, self._results)
+
+    async def run_now(self, run_id: str) -> bool:
+        """Start a run that waits for its time or its next attempt now; False when it does not wait. Raises NotFound."""
+
+        def step(run: Run | None) -> Run:
+            if run is None:
+                raise NotFound(f"no run {run_id!r}: never made, forgotten or expired")
+            return hurry(run, now=self._clock.now())
+
+        run = await self.runs.change(run_id, step)
+        if run.state not in (State.QUEUED, State.WAITING):
+            return False
+        next_one = Delivery(queue=run.queue, id=run.id, payload=b"", epoch=run.epoch, hop=run.hop)
+        return await self._carrier(run.queue).hurry(next_one.name)
 
     def parked(self) -> AsyncIterator[Parked]:
         """Every call that could not be run or was given up."""

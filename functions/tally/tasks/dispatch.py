@@ -14,6 +14,7 @@ from tally.tasks.push_entities import (
     PAGE,
     TASK,
     TOMBSTONE,
+    forced,
     number,
     queue_key,
     task_id_of,
@@ -50,6 +51,14 @@ class StoreDispatcher:
         if stored is None or number(stored, "gone"):
             return False
         await self._store.commit([update(tombstone(queue, task_id, self._clock.now()), stored.version)])
+        return True
+
+    async def run(self, queue: str, task_id: str) -> bool:
+        key = task_key(queue, task_id)
+        stored = (await read(self._store, [key]))[0].get(key)
+        if stored is None or number(stored, "gone"):
+            return False
+        await self._store.commit([update(forced(stored, self._clock.now()), stored.version)])
         return True
 
     async def purge(self, queue: str) -> None:

@@ -49,6 +49,9 @@ class PullCarrier:
         )
         await self._queue.add(task)
 
+    async def hurry(self, name: str) -> bool:
+        return await self._queue.run_now(name)
+
 
 @dataclass(frozen=True, slots=True)
 class Source:

@@ -69,6 +69,8 @@ class Beyond(Protocol):
 
     async def cancel(self, queue: str, name: str) -> bool: ...
 
+    async def run_now(self, queue: str, name: str) -> bool: ...
+
 
 class PushQueue:
     """One push queue. `beyond` None: a request is refused that the service would not take."""
@@ -138,6 +140,15 @@ class PushQueue:
         deleted = await self._dispatcher.delete(self.name, digest(self.name, name))
         cancelled = self._beyond is not None and await self._beyond.cancel(self.name, name)
         return deleted or cancelled
+
+    async def run_now(self, name: str) -> bool:
+        """Send a task that `add` was given now, also while the queue is paused; False when it is not there."""
+        sent = await self._dispatcher.run(self.name, digest(self.name, name))
+        return sent or (self._beyond is not None and await self._beyond.run_now(self.name, name))
+
+    async def hurry(self, name: str) -> bool:
+        """Send a call now; see `Carrier`."""
+        return await self._dispatcher.run(self.name, name)
 
     async def purge(self) -> None:
         await self._dispatcher.purge(self.name)

@@ -19,6 +19,7 @@ def to_entity(queue: str, task: HttpTask, entry: Entry) -> Entity:
         "queue": queue,
         "eta": entry.eta,
         "gone": 0,
+        "forced": 0,
         "task": msgspec.json.encode(replace(task, body=b"")),
         "body": task.body,
         "entry": msgspec.json.encode(replace(entry, payload=b"", retry=task.retry)),
@@ -29,6 +30,11 @@ def to_entity(queue: str, task: HttpTask, entry: Entry) -> Entity:
 def tombstone(queue: str, task_id: str, now: int) -> Entity:
     properties: dict[str, Value] = {"queue": queue, "eta": GONE + now, "gone": now}
     return Entity(key=task_key(queue, task_id), properties=properties, indexed=frozenset({"eta"}))
+
+
+def forced(entity: Entity, now: int) -> Entity:
+    """Return a task as one that is to be sent now, whatever its queue's schedule says."""
+    return replace(entity, properties={**entity.properties, "eta": now, "forced": 1})
 
 
 def update(entity: Entity, version: int) -> Update:
@@ -49,7 +55,7 @@ def _bytes(entity: Entity, name: str) -> bytes:
 
 
 def number(entity: Entity, name: str) -> int:
-    value = entity.properties[name]
+    value = entity.properties.get(name)
     return value if isinstance(value, int) else 0
 
 

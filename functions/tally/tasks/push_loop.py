@@ -26,6 +26,7 @@ from tally.tasks.push_entities import (
     number,
     queue_key,
     queue_of,
+    task_id_of,
     task_key,
     task_of,
     to_entity,
@@ -108,10 +109,13 @@ class PushLoop:
             Query(kind=TASK, filters=(Filter("eta", "<=", now),), order=("eta",), limit=PAGE + len(self._known))
         )
         for entity in page.entities:
-            if entity.key not in self._known:
+            schedule = self._schedule(queue_of(entity), now)
+            known = self._known.get(entity.key)
+            if known is None:
                 self._known[entity.key] = entity
-                entry = replace(entry_of(entity), sequence=next(self._sequence))
-                self._schedule(queue_of(entity), now).restore(entry)
+                schedule.restore(replace(entry_of(entity), sequence=next(self._sequence)))
+            if number(entity, "forced") and (known is None or known.version != entity.version):
+                self._force(entity, schedule, now)
         keys = [queue_key(queue) for queue in self._schedules]
         found = (await read(self._store, keys))[0] if keys else {}
         for queue, schedule in self._schedules.items():
@@ -125,9 +129,20 @@ class PushLoop:
         now = self._clock.now()
         for queue, schedule in self._schedules.items():
             for dispatch in schedule.due(now):
-                sending = asyncio.create_task(self._attempt(queue, schedule, dispatch))
-                self._sending.add(sending)
-                sending.add_done_callback(self._sending.discard)
+                self._start(queue, schedule, dispatch)
+
+    def _force(self, entity: Entity, schedule: Schedule, now: int) -> None:
+        """Send a task past the schedule; one that is out already is forced when it comes back with a failure."""
+        task_id = task_id_of(entity)
+        with suppress(NotFound):  # it is past the retention
+            if not schedule.get(task_id, now).running:
+                self._known[entity.key] = entity
+                self._start(queue_of(entity), schedule, schedule.force(task_id, now))
+
+    def _start(self, queue: str, schedule: Schedule, dispatch: Dispatch) -> None:
+        sending = asyncio.create_task(self._attempt(queue, schedule, dispatch))
+        self._sending.add(sending)
+        sending.add_done_callback(self._sending.discard)
 
     async def _attempt(self, queue: str, schedule: Schedule, dispatch: Dispatch) -> None:
         key = task_key(queue, dispatch.entry.id)
@@ -149,7 +164,13 @@ class PushLoop:
             return
         gone = settled.ending in (Ending.SUCCEEDED, Ending.EXHAUSTED)
         entity = tombstone(queue, task.id, now) if gone else to_entity(queue, task, settled.entry)
-        await self._store.commit([update(entity, stored.version)])
+        try:
+            await self._store.commit([update(entity, stored.version)])
+        except Refused:
+            now_stored = (await read(self._store, [stored.key]))[0].get(stored.key)
+            if now_stored is None or not gone or not number(now_stored, "forced"):
+                raise
+            await self._store.commit([update(entity, now_stored.version)])  # it was forced meanwhile, and is done
         event("pushed", queue=queue, task=task.id, status=outcome.status, ending=settled.ending.value)
 
     async def _sweep(self) -> None:

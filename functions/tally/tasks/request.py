@@ -54,6 +54,13 @@ class Requests:
         except NotFound:
             return False
 
+    async def run_now(self, queue: str, name: str) -> bool:
+        """Perform a request that waits for its time now; return False when there is none of that name."""
+        try:
+            return await self._tasks.run_now(digest(queue, name))
+        except NotFound:
+            return False
+
     async def perform(self, request: HttpTask) -> int:
         """Hand a request to the service, or send it; return the status."""
         request = replace(request, at=None)

@@ -198,6 +198,11 @@ def wait(
     )
 
 
+def hurry(run: Run, *, now: int) -> Run:
+    """Make a run that waits for its time or its next attempt due now."""
+    return replace(run, due=now) if run.state in (State.QUEUED, State.WAITING) and run.due > now else run
+
+
 def cancel(run: Run, *, now: int) -> Run:
     """Cancel a run that has not ended; one that runs loses its claim."""
     if run.state in ENDED:

@@ -1,6 +1,6 @@
 """The Dispatcher port in memory: names with tombstones, tasks for a test to look at and to send."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tally.clock import SECOND, Clock
 from tally.errors import Refused, Rejected, Unavailable
@@ -41,6 +41,12 @@ class FakeDispatcher:
 
     async def delete(self, queue: str, task_id: str) -> bool:
         return self.take(queue, task_id) is not None
+
+    async def run(self, queue: str, task_id: str) -> bool:
+        task = self.tasks.get((queue, task_id))
+        if task is not None:
+            self.tasks[(queue, task_id)] = replace(task, at=self.clock.now())
+        return task is not None
 
     async def purge(self, queue: str) -> None:
         for name, task_id in list(self.tasks):

@@ -29,6 +29,10 @@ class EagerCarrier:
         while (again := await self.runner.run(delivery)) is not None:
             delivery = replace(delivery, hop=again.hop)
 
+    async def hurry(self, name: str) -> bool:
+        """Return False: nothing ever waits."""
+        return False
+
 
 @contextmanager
 def eager(registry: Registry, store: Store, clock: Clock, random: Random | None = None) -> Iterator[Tasks]:

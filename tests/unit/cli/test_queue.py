@@ -10,6 +10,7 @@ from tally import bootstrap, config
 from tally.bootstrap import World
 from tally.cli import main
 from tally.tasks.queue import PullQueue
+from tally.tasks.task import Task
 
 Invoke = Callable[..., Result]
 
@@ -61,6 +62,18 @@ def test_a_task_that_waits_for_its_time_is_run_now(invoke: Invoke) -> None:
     assert [each["state"] for each in json.loads(invoke("list", "mail", "--json").output)] == ["waiting"]
     again = invoke("run", "mail", "a")
     assert (again.exit_code, "no task a waits" in again.output) == (1, True)
+
+
+def test_a_push_queue_sends_a_task_now(environ: dict[str, str], invoke: Invoke) -> None:
+    environ["TALLY_PUSH_QUEUES"] = "mail"
+
+    async def add() -> None:
+        async with bootstrap.task_queues(environ) as system:
+            await system.push("mail").add(Task(name="a", delay=3_600), url="http://127.0.0.1:9/")
+
+    asyncio.run(add())
+    assert invoke("run", "mail", "a").output == "a: due now\n"
+    assert (invoke("run", "mail", "b").exit_code, invoke("run", "other", "a").exit_code) == (1, 1)
 
 
 def test_what_is_not_there_or_is_wrong_is_one_line_and_exit_code_1(invoke: Invoke) -> None:

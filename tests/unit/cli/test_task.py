@@ -11,6 +11,7 @@ from tally import bootstrap, config
 from tally.cli import main
 from tally.clock import SECOND, SystemClock
 from tally.ports import Insert
+from tally.tasks.deferred import registry
 from tally.tasks.outbox import entry
 from tally.tasks.task import Task
 
@@ -71,6 +72,17 @@ def test_what_a_transaction_left_is_swept_to_its_queue(environ: dict[str, str]) 
     assert invoke(environ, "sweep").output == "0 tasks added, 0 records removed\n"
     listed = CliRunner().invoke(main, ["queue", "list", "mail", "--json"], env=environ).output
     assert [each["state"] for each in json.loads(listed)] == ["waiting"]
+
+
+def test_a_call_that_waits_is_run_now(environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "later_tasks.py").write_text("from tally.tasks.deferred import task\n@task('later')\ndef f(): ...\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    environ["TALLY_TASK_MODULES"] = "later_tasks"
+    run_id = invoke(environ, "call", "later", "--delay", "3600").output.strip()
+    assert invoke(environ, "run", run_id).output == "due now\n"
+    again = invoke(environ, "run", run_id)
+    assert (again.exit_code, "does not wait" in again.output) == (1, True)
+    del registry.functions["later"]
 
 
 @pytest.mark.parametrize(

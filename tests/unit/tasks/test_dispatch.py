@@ -228,3 +228,49 @@ def test_what_was_out_when_the_process_died_is_sent_again(world: World, run: Go)
         assert [task_id for _, task_id in world.sent] == ["t", "t"]
 
     run(main())
+
+
+def test_a_task_is_forced_past_its_time_a_pause_and_the_rate(world: World, run: Go) -> None:
+    async def main() -> None:
+        await world.dispatcher.pause("q")
+        await world.add("far", delay=3_000)
+        await world.add("due")
+        working = asyncio.ensure_future(world.work(60, q=RateLimits(per_second=0)))
+        await asyncio.sleep(10)
+        assert await world.dispatcher.run("q", "due")
+        await asyncio.sleep(10)
+        assert await world.dispatcher.run("q", "far")
+        await working
+        assert [(round(at), task_id) for at, task_id in world.sent] == [(10, "due"), (20, "far")]
+        assert (await world.dispatcher.stats("q")).tasks == 0
+
+    run(main())
+
+
+def test_a_forced_task_that_fails_is_tried_again_by_its_policy(world: World, run: Go) -> None:
+    async def main() -> None:
+        world.statuses = [500, 500]
+        await world.add("t", delay=3_000, retry=RetryPolicy(min_backoff=10, max_doublings=5))
+        await world.dispatcher.run("q", "t")
+        await world.work(200)
+        assert world.times() == [0, 10, 30]
+
+    run(main())
+
+
+@pytest.mark.parametrize(("status", "sent"), [(200, [0]), (500, [0, 20])])
+def test_a_task_forced_while_it_is_out_is_sent_again_at_once_only_if_it_fails(
+    world: World, run: Go, status: int, sent: list[int]
+) -> None:
+    async def main() -> None:
+        world.takes = 20
+        world.statuses = [status]
+        await world.add("t", retry=RetryPolicy(min_backoff=100))
+        working = asyncio.ensure_future(world.work(200))
+        await asyncio.sleep(10)
+        assert await world.dispatcher.run("q", "t")
+        await working
+        assert world.times() == sent
+        assert (await world.dispatcher.stats("q")).tasks == 0
+
+    run(main())

@@ -293,3 +293,18 @@ def test_small_room_goes_round_by_weight() -> None:
 def test_bounds_past_the_limits_are_refused(bounds: tuple[int, int]) -> None:
     with pytest.raises(InvalidInput):
         Bounds(at_least=bounds[0], at_most=bounds[1])
+
+
+def test_a_call_that_waits_in_a_pull_queue_is_run_now(world: World, run: Go) -> None:
+    @world.registry.task("f")
+    async def f() -> int:
+        return world.clock.now()
+
+    async def main() -> None:
+        handle = await f.later(delay=9_000).call()
+        begun = world.clock.now()
+        assert await world.system.tasks.run_now(handle.id)
+        await world.work()
+        assert await handle.result(1) - begun < 5 * SECOND
+
+    run(main())

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from tally.clock import SECOND, to_datetime
-from tally.errors import Forbidden, InvalidInput, TaskFailed, Unavailable
+from tally.errors import Forbidden, InvalidInput, NotFound, TaskFailed, Unavailable
 from tally.ports import HttpTask
 from tally.retry import RetryPolicy
+from tally.tasks.context import current
 from tally.tasks.deferred import Registry
 from tally.tasks.push import DELIVERY_HEADER, PushQueue, Target
 from tally.tasks.receiver import PushReceiver
@@ -504,6 +505,46 @@ def test_an_aware_time_of_any_zone_is_the_instant_that_it_says(world: World, run
         for zone in (UTC, timezone(timedelta(hours=9)), timezone(timedelta(hours=-3, minutes=-30))):
             await t.later(eta=to_datetime(instant).astimezone(zone)).call()
         assert {task.at for task in world.dispatcher.tasks.values()} == {instant}
+
+    run(main())
+
+
+@pytest.mark.parametrize("days", [2, 100])
+def test_a_request_is_sent_now_when_it_is_forced(world: World, run: Go, days: float) -> None:
+    async def main() -> None:
+        await world.queue.add(Task(name="far", delay=timedelta(days=days)), url="https://a.example/")
+        begun = world.clock.now()
+        assert await world.queue.run_now("far")
+        assert not await world.queue.run_now("none")
+        await world.work()
+        assert [task.url for _, task in world.sent][-1] == "https://a.example/"
+        assert world.sent[-1][0] - begun < 5 * SECOND
+
+    run(main())
+
+
+@pytest.mark.parametrize("days", [2, 100])
+def test_a_call_that_waits_is_run_now(world: World, run: Go, days: float) -> None:
+    @world.registry.task("f", queue="push", retry=RetryPolicy(max_attempts=2, min_backoff=3_600))
+    async def f() -> int:
+        if current().attempt == 1:
+            raise ValueError
+        return world.clock.now()
+
+    async def main() -> None:
+        handle = await f.later(delay=timedelta(days=days)).call()
+        begun = world.clock.now()
+        assert await world.system.tasks.run_now(handle.id)
+        working = asyncio.ensure_future(world.work())
+        await asyncio.sleep(10)
+        assert (await handle.status()).state is State.WAITING
+        assert await world.system.tasks.run_now(handle.id)  # its second attempt, an hour early
+        working.cancel()  # the service that was asleep until then
+        await world.work()
+        assert await handle.result(1) - begun < 20 * SECOND
+        assert not await world.system.tasks.run_now(handle.id)
+        with pytest.raises(NotFound):
+            await world.system.tasks.run_now("never")
 
     run(main())
 

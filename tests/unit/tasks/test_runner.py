@@ -52,6 +52,14 @@ class Line:
             self.fail -= 1
             raise Unavailable("the reply was lost")
 
+    async def hurry(self, name: str) -> bool:
+        for place, (_, count, delivery) in enumerate(self.waiting):
+            if delivery.name == name:
+                self.waiting[place] = (self.clock.now(), count, delivery)
+                heapq.heapify(self.waiting)
+                return True
+        return False
+
     async def work(self, runner: Runner) -> None:
         """Bring everything until nothing is left."""
         while self.waiting:
