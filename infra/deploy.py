@@ -32,6 +32,7 @@ FOUNDATION = (
 # What Terraform's deletion_protection guards: it is lifted before a destroy.
 PROTECTED = (
     "google_cloud_run_v2_job.worker",
+    "google_cloud_run_v2_worker_pool.task_worker",
     "google_cloud_run_v2_worker_pool.worker",
     "google_firestore_database.this",
     "google_pubsub_subscription.dead_letters",

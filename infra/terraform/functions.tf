@@ -72,13 +72,18 @@ resource "google_project_iam_member" "function_database" {
 
 # Accounts and grants are seen everywhere only after a while; a first revision that starts before that fails.
 resource "terraform_data" "grants_settled" {
-  triggers_replace = sort(concat([google_service_account.worker.email], [for a in google_service_account.function : a.email]))
+  triggers_replace = sort(concat(
+    [google_service_account.worker.email],
+    [for a in google_service_account.function : a.email],
+    google_service_account.task_worker[*].email,
+  ))
   depends_on = [
     google_artifact_registry_repository_iam_member.builder_writes,
     google_cloud_tasks_queue_iam_member.enqueuer,
     google_project_iam_member.builder_logs,
     google_project_iam_member.builder_reads_copies,
     google_project_iam_member.function_database,
+    google_project_iam_member.task_worker_database,
     google_project_iam_member.worker_database,
     google_pubsub_subscription_iam_member.votes_worker,
     google_pubsub_topic_iam_member.dead_letters_worker,

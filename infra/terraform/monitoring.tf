@@ -9,12 +9,20 @@ locals {
       label    = local.worker_is_job ? "job_name" : "worker_pool_name"
       name     = "${var.name}-worker"
     }
+    run_task    = { resource = "cloud_run_revision", label = "service_name", name = local.run_task_name }
+    task_worker = { resource = "cloud_run_worker_pool", label = "worker_pool_name", name = local.task_worker_name }
   }
+  # Parts whose events are watched: those of tasks where there are queues.
+  watched = concat(["public", "worker"], length(var.push_queues) > 0 ? ["run_task"] : [], local.runs_pull_queues ? ["task_worker"] : [])
   # Events in the log that are counted: an action's name is the one that the code logs.
-  events = {
+  events = { for k, e in local.all_events : k => e if contains(local.watched, e.part) }
+  all_events = {
     commit_errors    = { title = "Commits that failed", part = "worker", actions = ["commit-failed", "commit-rejected"] }
     parked           = { title = "Partitions parked", part = "worker", actions = ["lane-parked", "dead-letter-rejected"] }
     publish_errors   = { title = "Publishes that failed", part = "public", actions = ["publish-failed", "clock-is-off"] }
+    pulled_late      = { title = "Pull queues behind (half minutes)", part = "task_worker", actions = ["queue-behind"] }
+    pulled_parked    = { title = "Tasks given up, pulled", part = "task_worker", actions = ["task-parked", "task-dead"] }
+    pushed_parked    = { title = "Tasks given up, pushed", part = "run_task", actions = ["task-parked"] }
     worker_unhealthy = { title = "Workers in trouble", part = "worker", actions = ["guard-probe-failed", "worker-unhealthy"] }
   }
 
@@ -23,7 +31,9 @@ locals {
   public_served = "resource.type = \"cloud_run_revision\" AND resource.labels.service_name = \"${local.public_name}\""
   event_counted = { for k, e in local.events : k => "resource.type = \"${local.logs[e.part].resource}\" AND metric.type = \"logging.googleapis.com/user/${google_logging_metric.event[k].name}\"" }
 
-  alerts = {
+  # Of an event that is not watched there is no alert either.
+  alerts = { for k, a in local.all_alerts : k => a if a.filter != null }
+  all_alerts = {
     backlog_age = {
       title    = "votes wait too long"
       filter   = "${local.votes_waiting} AND metric.type = \"pubsub.googleapis.com/subscription/oldest_unacked_message_age\""
@@ -71,6 +81,30 @@ locals {
       above    = 0
       duration = "120s"
       help     = "The function cannot publish votes: an outage of Pub/Sub, a missing grant on the topic, or a clock that is off. Voters get 503 meanwhile."
+    }
+    pulled_late = {
+      title    = "tasks wait too long in a pull queue"
+      filter   = lookup(local.event_counted, "pulled_late", null)
+      aligner  = "ALIGN_DELTA"
+      above    = 0
+      duration = "240s"
+      help     = "The first task of a queue is five minutes past its time, minute after minute. The log line `queue-behind` names the queue. Do its tasks fail (`tally queue list QUEUE`), or are there too few workers? `gcloud run worker-pools update ${local.task_worker_name} --instances=n`. No task is lost."
+    }
+    pulled_parked = {
+      title    = "tasks of a pull queue were given up"
+      filter   = lookup(local.event_counted, "pulled_parked", null)
+      aligner  = "ALIGN_DELTA"
+      above    = 0
+      duration = "0s"
+      help     = "A task was given up: past its retries, expired, fatal, or of no function that is known. It is kept with its last error: `tally task parked list` and `tally queue dead list QUEUE`. Once what failed is mended: `tally task parked replay --all` or `tally queue dead replay QUEUE --all`."
+    }
+    pushed_parked = {
+      title    = "tasks of a push queue were given up"
+      filter   = lookup(local.event_counted, "pushed_parked", null)
+      aligner  = "ALIGN_DELTA"
+      above    = 0
+      duration = "0s"
+      help     = "A task was given up: past its retries, expired, fatal, or of no function that is known. It is kept with its last error: `tally task parked list`. Once what failed is mended: `tally task parked replay --all`."
     }
     worker_unhealthy = {
       title    = "a worker is in trouble"

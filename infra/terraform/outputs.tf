@@ -28,6 +28,11 @@ output "public_url" {
   value       = var.load_balancer == null ? google_cloudfunctions2_function.this["public"].service_config[0].uri : "https://${var.load_balancer.domain}"
 }
 
+output "task_worker" {
+  description = "Name of the worker pool that runs the tasks of pull queues; null without one."
+  value       = one(google_cloud_run_v2_worker_pool.task_worker[*].name)
+}
+
 output "topic" {
   description = "Topic that votes are published to."
   value       = google_pubsub_topic.votes.id

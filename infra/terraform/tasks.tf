@@ -14,9 +14,13 @@ locals {
     TALLY_TASKS_ACCOUNT = google_service_account.tasks.email
   }
 
-  # Each queue with each function that adds to it: a run that is tried again is a new task.
-  enqueuers = { for pair in setproduct(keys(var.push_queues), [for k, f in local.functions : k if f.runs_tasks]) :
-    "${pair[0]}/${pair[1]}" => { queue = pair[0], function = pair[1] }
+  # Who adds to push queues: a run that is tried again is a new task, and a task may make others.
+  senders = merge(
+    { for k, f in local.functions : k => google_service_account.function[k] if f.runs_tasks },
+    { for account in google_service_account.task_worker : "task_worker" => account },
+  )
+  enqueuers = { for pair in setproduct(keys(var.push_queues), keys(local.senders)) :
+    "${pair[0]}/${pair[1]}" => { queue = pair[0], sender = pair[1] }
   }
 }
 
@@ -54,15 +58,15 @@ resource "google_cloud_tasks_queue_iam_member" "enqueuer" {
   name     = google_cloud_tasks_queue.push[each.value.queue].name
   location = google_cloud_tasks_queue.push[each.value.queue].location
   role     = "roles/cloudtasks.enqueuer"
-  member   = google_service_account.function[each.value.function].member
+  member   = local.senders[each.value.sender].member
 }
 
 # To add a task that carries an account's token one must be allowed to act as that account.
 resource "google_service_account_iam_member" "sends_as_tasks" {
-  for_each           = { for k, f in local.functions : k => f if f.runs_tasks }
+  for_each           = local.senders
   service_account_id = google_service_account.tasks.name
   role               = "roles/iam.serviceAccountUser"
-  member             = google_service_account.function[each.key].member
+  member             = each.value.member
 }
 
 resource "google_cloud_run_v2_service_iam_member" "run_task" {

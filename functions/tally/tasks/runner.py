@@ -259,7 +259,7 @@ class Runner:
         own = partial(end, token=attempt.token, progress=attempt.pulse.progress)
         run = await self._runs.change(attempt.run.id, _ours(lambda run: own(run, now=self._clock.now())), extra)
         event(
-            "task-ended",
+            "task-ended" if parked is None else "task-parked",
             level=logging.INFO if parked is None else logging.ERROR,
             task=run.call,
             run=run.id,
@@ -310,7 +310,7 @@ class Runner:
 
         parked = "undecodable"
         run = await self._runs.change(delivery.id, step, (self._park(delivery, None, parked, error.message),))
-        event("task-ended", level=logging.ERROR, task="", run=delivery.id, state="parked", parked=parked)
+        event("task-parked", level=logging.ERROR, task="", run=delivery.id, state="parked", parked=parked)
         await self._tell(events.ended(run, run, self._worker, at=now, parked=parked))
 
     async def _lost(self, attempt: _Attempt) -> None:

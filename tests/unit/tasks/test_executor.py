@@ -14,7 +14,7 @@ from tally.errors import ConfigError, InvalidInput
 from tally.retry import RetryPolicy
 from tally.tasks.context import current
 from tally.tasks.deferred import Registry
-from tally.tasks.executor import PullExecutor, Source
+from tally.tasks.executor import LATE, SAID, PullExecutor, Source
 from tally.tasks.pace import Bounds, concurrency, poll, shares
 from tally.tasks.run import State
 from tally.tasks.system import TaskSystem
@@ -254,6 +254,32 @@ def test_concurrency_follows_the_backlog_between_its_bounds(world: World, run: G
         await working
 
     run(main())
+
+
+@pytest.mark.parametrize(("paused", "lines"), [(False, 4), (True, 0)])
+def test_a_queue_whose_tasks_wait_long_is_named_in_the_log_again_and_again(
+    world: World, run: Go, caplog: pytest.LogCaptureFixture, paused: bool, lines: int
+) -> None:
+    @world.registry.task("t")
+    async def t() -> None:
+        await asyncio.sleep(60)
+
+    async def main() -> None:
+        for _ in range(8):
+            await t.call()
+        if paused:
+            await world.system.pull("default").pause()
+        stop = asyncio.Event()
+        working = asyncio.ensure_future(world.executor({"default": 1}, bounds=Bounds(at_least=1, at_most=1)).run(stop))
+        await asyncio.sleep(LATE + 4 * SAID)
+        stop.set()
+        await working
+
+    with caplog.at_level("WARNING", "tally"):
+        run(main())
+    behind = [record for record in caplog.records if record.getMessage() == "queue-behind"]
+    assert len(behind) == lines
+    assert all(record.fields["queue"] == "default" for record in behind)  # type: ignore[attr-defined]  # tally.logs adds it
 
 
 def test_a_queue_is_pulled_or_pushed_and_not_both(world: World) -> None:
