@@ -1,5 +1,6 @@
 """The composition root: settings → backend → services. The one place that sees backends and services together."""
 
+import asyncio
 import os
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -18,6 +19,7 @@ from tally.config import Settings
 from tally.embedded.push import Sender
 from tally.errors import ConfigError
 from tally.finding import Finding
+from tally.limits import STREAMS
 from tally.ports import Backend, CallerVerifier, Dispatcher, HttpTask
 from tally.tasks import deferred
 from tally.tasks.dispatch import StoreDispatcher
@@ -32,12 +34,14 @@ from tally.votes import recount as recounting
 from tally.votes.definitions import Definitions
 from tally.votes.intake import Intake
 from tally.votes.keyring import KeyRing
+from tally.votes.known_polls import KnownPolls
 from tally.votes.letterbox import Letterbox
 from tally.votes.microbatch import MicroBatcher
 from tally.votes.poll import Poll
 from tally.votes.polls import Polls
 from tally.votes.recount import Recount
 from tally.votes.results import ResultsReader
+from tally.votes.stream import Streams
 from tally.votes.worker import Worker
 from tally.web import health, outgoing, polls, queues, results, tasks, votes
 from tally.web.app import App, Route
@@ -96,8 +100,9 @@ def public_site(settings: Settings, backend: Backend, world: World) -> Site:
     """Compose function `public`: votes in, polls and results out."""
     clock, random = world.clock, world.random
     definitions = Definitions(backend.store, clock, random, ballot_keys(settings))
-    batcher = MicroBatcher(backend.publisher, clock, random)
-    intake = Intake(definitions, batcher, Stamps(clock), settings.topic, world.token)
+    streams = _streams(settings)
+    batcher = MicroBatcher(backend.publisher, clock, random, streams.linger_seconds)
+    intake = Intake(definitions, batcher, Stamps(clock), streams, world.token)
     reader = ResultsReader(backend.store, definitions, clock)
     routes = [
         *votes.routes(intake),
@@ -140,7 +145,7 @@ def vote_worker(settings: Settings, backend: Backend, world: World) -> Worker:
     """Compose the worker of the votes; call it on the event loop that it will run on."""
     return Worker(
         backend.store,
-        backend.puller(settings.subscription),
+        backend.puller(settings.channel(settings.stream).subscription),
         backend.publisher,
         dead_letter_topic=settings.dead_letter_topic,
         clock=world.clock,
@@ -152,7 +157,11 @@ def vote_worker(settings: Settings, backend: Backend, world: World) -> Worker:
 def letterbox(settings: Settings, backend: Backend) -> Letterbox:
     """Compose what reads, replays and drops dead letters."""
     puller = backend.puller(settings.dead_letter_subscription)
-    return Letterbox(puller, backend.publisher, settings.topic)
+    return Letterbox(puller, backend.publisher, _streams(settings), KnownPolls(backend.store))
+
+
+def _streams(settings: Settings) -> Streams:
+    return Streams(tuple(settings.channel(stream).topic for stream in range(settings.streams)))
 
 
 async def checkup(environ: Mapping[str, str], world: World, *, read_only: bool) -> list[Finding]:
@@ -172,8 +181,18 @@ async def checkup(environ: Mapping[str, str], world: World, *, read_only: bool) 
     async with opened(settings) as backend:
         if not read_only:
             findings.append(await checkups.guard_probe(backend.store, UUID(bytes=world.token())))
+            findings += await _left_streams(settings, backend)
         findings.append(await checkups.clock(backend.store, world.clock))
     return findings
+
+
+async def _left_streams(settings: Settings, backend: Backend) -> list[Finding]:
+    """Look into each stream that may be left from a time when there were more of them."""
+    looks = [
+        checkups.left_stream(backend.puller(settings.channel(stream).subscription), stream, settings.streams)
+        for stream in range(settings.streams, STREAMS)
+    ]
+    return [finding for finding in await asyncio.gather(*looks) if finding is not None]
 
 
 async def open_tasks(settings: Settings, backend: Backend, world: World) -> TaskSystem:

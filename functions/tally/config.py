@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, cast
 
 from tally.errors import ConfigError
-from tally.limits import CACHED_RECORD_BYTES
+from tally.limits import CACHED_RECORD_BYTES, STREAMS
 
 BackendName = Literal["cloud", "emulator", "embedded"]
 Durability = Literal["power-loss", "process-crash"]
@@ -29,8 +29,10 @@ VARIABLES = (
     Variable("TALLY_BACKEND", "auto", "`cloud`, `emulator`, `embedded`, or `auto` (local work only)"),
     Variable("TALLY_PROJECT", "tally-local", "Google Cloud project id"),
     Variable("TALLY_DATABASE", "", "Datastore database id; empty is the default database"),
-    Variable("TALLY_TOPIC", "votes", "topic of the votes"),
-    Variable("TALLY_SUBSCRIPTION", "votes", "the worker's pull subscription on it"),
+    Variable("TALLY_TOPIC", "votes", "topic of the votes; that of stream 1 is `votes-1`, and so on"),
+    Variable("TALLY_SUBSCRIPTION", "votes", "the worker's pull subscription on it, named likewise"),
+    Variable("TALLY_STREAMS", "1", "streams that votes are published to; each must have its subscription before"),
+    Variable("TALLY_STREAM", "0", "the stream whose subscription the worker pulls", "worker"),
     Variable("TALLY_DEAD_LETTER_TOPIC", "votes-dead", "topic of dead letters"),
     Variable("TALLY_DEAD_LETTER_SUBSCRIPTION", "votes-dead", "subscription that keeps dead letters"),
     Variable(
@@ -69,13 +71,24 @@ _CLOUD_RUN = ("K_SERVICE", "CLOUD_RUN_JOB", "CLOUD_RUN_WORKER_POOL")
 _HOST = re.compile(r"[A-Za-z0-9.\-\[\]:]+:\d{1,5}")
 
 
+class Channel(NamedTuple):
+    """A topic and the one subscription on it."""
+
+    topic: str
+    subscription: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
+    """`topic` and `subscription` are those of stream 0; `streams` take votes, `stream` is the one that is pulled."""
+
     backend: BackendName
     project: str
     database: str
     topic: str
     subscription: str
+    streams: int
+    stream: int
     dead_letter_topic: str
     dead_letter_subscription: str
     ballot_keys: Path
@@ -93,6 +106,21 @@ class Settings:
     datastore_emulator: str
     cloud_tasks_emulator: str
 
+    def channel(self, stream: int) -> Channel:
+        """Return what a stream goes through; stream 0 has the bare names."""
+        suffix = f"-{stream}" if stream else ""
+        return Channel(self.topic + suffix, self.subscription + suffix)
+
+    @property
+    def vote_channels(self) -> tuple[Channel, ...]:
+        """Those of the streams that votes are published to, and of the one that is pulled."""
+        return tuple(self.channel(stream) for stream in sorted({*range(self.streams), self.stream}))
+
+    @property
+    def channels(self) -> tuple[Channel, ...]:
+        """All that these settings name; the dead letters' comes last."""
+        return (*self.vote_channels, Channel(self.dead_letter_topic, self.dead_letter_subscription))
+
 
 def load(environ: Mapping[str, str]) -> Settings:
     """Read the settings; raise ConfigError naming the variable whose value is wrong.
@@ -108,6 +136,8 @@ def load(environ: Mapping[str, str]) -> Settings:
         database=value["TALLY_DATABASE"],
         topic=value["TALLY_TOPIC"],
         subscription=value["TALLY_SUBSCRIPTION"],
+        streams=_number("TALLY_STREAMS", value["TALLY_STREAMS"], 1, STREAMS),
+        stream=_number("TALLY_STREAM", value["TALLY_STREAM"], 0, STREAMS - 1),
         dead_letter_topic=value["TALLY_DEAD_LETTER_TOPIC"],
         dead_letter_subscription=value["TALLY_DEAD_LETTER_SUBSCRIPTION"],
         ballot_keys=Path(value["TALLY_BALLOT_KEYS"]) if value["TALLY_BALLOT_KEYS"] else state / "ballot-keys",
@@ -137,6 +167,12 @@ def _flag(name: str, value: str) -> bool:
     if value not in ("true", "false"):
         raise ConfigError(f"{name}={value!r}: want true or false")
     return value == "true"
+
+
+def _number(name: str, value: str, least: int, most: int) -> int:
+    if not re.fullmatch(r"[0-9]{1,9}", value) or not least <= int(value) <= most:
+        raise ConfigError(f"{name}={value!r}: want a whole number from {least} to {most}")
+    return int(value)
 
 
 def _bytes(name: str, value: str) -> int:

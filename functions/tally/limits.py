@@ -38,6 +38,9 @@ WAITING_BYTES = Limit(16_000_000, "bytes", "the same, in bytes of message")
 CACHED_POLLS = Limit(10_000, "polls", "definitions (unknown ids too) held by one process")
 UNKNOWN_READS_PER_SECOND = Limit(50, "reads/s", "reads for poll ids that are not in the cache")
 
+# Streams
+STREAMS = Limit(64, "streams", "sets of a topic, a subscription and workers")
+
 # Messages
 MESSAGE_BYTES = Limit(1_000_000, "bytes", "one Pub/Sub message of votes")
 MESSAGE_VOTES = Limit(10_000, "votes", "one Pub/Sub message of votes")

@@ -15,9 +15,11 @@ from tally.errors import Unavailable
 from tally.ports import Backend, Outgoing, Puller, Received, Upsert, read
 from tally.votes import batch, keys, ledger
 from tally.votes.batch import Vote
+from tally.votes.known_polls import KnownPolls
 from tally.votes.letterbox import Letterbox, Run, Selection
 from tally.votes.poll import FOREVER, Option, Poll
 from tally.votes.polls import to_entity
+from tally.votes.stream import Streams
 from tally.votes.worker import Worker
 from tests.conftest import Hosts
 from tests.unit.votes.pipeline import ballot
@@ -111,7 +113,8 @@ async def test_a_replay_after_a_reopening_counts_every_vote_once(
     assert sum(letter.votes for letter in letters) == VOTES
 
     await backend.store.commit([Upsert(to_entity(reopened))])
-    dying = Letterbox(LosesAcks(backend.puller(settings.dead_letter_subscription)), backend.publisher, settings.topic)
+    losing = LosesAcks(backend.puller(settings.dead_letter_subscription))
+    dying = Letterbox(losing, backend.publisher, Streams((settings.topic,)), KnownPolls(backend.store))
     with pytest.raises(Unavailable):
         await dying.replay(Selection(), dry_run=False, progress=_quiet)
     done = await box.replay(Selection(), dry_run=False, progress=_quiet)

@@ -9,10 +9,12 @@ from tally.clock import Stamps
 from tally.ports import Received
 from tally.testing.faults import FaultyPuller
 from tally.testing.process import Process, no_process
+from tally.testing.pubsub import FakeSubscription
 from tally.votes.definitions import Definitions
 from tally.votes.intake import Intake
 from tally.votes.keyring import KeyRing
 from tally.votes.microbatch import MicroBatcher
+from tally.votes.stream import Streams
 from tally.votes.worker import Worker as VoteWorker
 from tests.simulation.truth import KEY
 from tests.simulation.world import World
@@ -23,10 +25,14 @@ LEASE_SECONDS = 10.5
 
 
 class Function:
-    """A function instance: requests are tasks of its process. It is started again when it dies."""
+    """A function instance: requests are tasks of its process. It is started again when it dies.
+
+    In a world with two streams the first function knows of one, as before an upgrade.
+    """
 
     def __init__(self, world: World, number: int) -> None:
         self.name = f"function-{number}"
+        self._number = number
         self.clock = world.skewed_clock(world.random(f"{self.name}/clock"))
         self.process: Process | None = None
         self._world = world
@@ -40,9 +46,10 @@ class Function:
         self._starts += 1
         self.process = Process(f"{self.name}.{self._starts}")
         random = self._world.random(self.process.name)
-        self.batcher = MicroBatcher(self._world.publisher, self.clock, random)
+        streams = Streams(self._world.topics[: self._number])
+        self.batcher = MicroBatcher(self._world.publisher, self.clock, random, streams.linger_seconds)
         definitions = Definitions(self._world.faulty_store, self.clock, random, KeyRing({KEY_VERSION: KEY}))
-        self.intake = Intake(definitions, self.batcher, Stamps(self.clock), "votes", lambda: random.randbytes(16))
+        self.intake = Intake(definitions, self.batcher, Stamps(self.clock), streams, lambda: random.randbytes(16))
 
     def request(self, work: Callable[[Intake], Awaitable[T]]) -> asyncio.Task[T]:
         """Handle a request in this process; the task never ends if the process dies first."""
@@ -72,6 +79,7 @@ class Worker:
         self._starts = 0
         dice = world.random(self.name)
         self._clock = world.skewed_clock(dice)
+        self._votes = world.votes[(number - 1) % len(world.votes)]
         self._fold_from = dice.choice((2, 4, 8))
         self._memory = dice.choice((0, 10_000, 1_000_000))
 
@@ -102,7 +110,7 @@ class Worker:
         try:
             worker = VoteWorker(
                 world.faulty_store,
-                WatchedPuller(world, process),
+                WatchedPuller(world, process, self._votes),
                 world.publisher,
                 dead_letter_topic="votes-dead",
                 clock=self._clock,
@@ -123,10 +131,10 @@ class Worker:
 class WatchedPuller:
     """A worker's puller, which sees that no lease ends while its worker lives, runs and does nothing about leases."""
 
-    def __init__(self, world: World, process: Process) -> None:
+    def __init__(self, world: World, process: Process, votes: FakeSubscription) -> None:
         self._world = world
         self._process = process
-        self._puller = FaultyPuller(world.votes, world.network)
+        self._puller = FaultyPuller(votes, world.network)
         self._calls = 0
         self._out = 0
 

@@ -113,12 +113,16 @@ async def _run(world: World, functions: list[Function], workers: list[Worker], t
 async def _quiesce(world: World, traffic: Traffic) -> None:
     """Wait until nothing is left in the subscription but what waits for later versions."""
     for second in range(int(QUIET_SECONDS)):
-        if world.votes.unsettled <= len(world.truth.newer) and not world.network.late:
+        if unsettled(world) <= len(world.truth.newer) and not world.network.late:
             return
         if world.truth.poisoned and second % 10 == 9:
             await traffic.neighbour_of_poison(second)
         await asyncio.sleep(1)
-    world.truth.say(f"livelock: {world.votes.unsettled} messages are not settled")
+    world.truth.say(f"livelock: {unsettled(world)} messages are not settled")
+
+
+def unsettled(world: World) -> int:
+    return sum(votes.unsettled for votes in world.votes)
 
 
 async def _purge(world: World, workers: list[Worker], traffic: Traffic) -> None:

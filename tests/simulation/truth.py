@@ -132,7 +132,7 @@ class Truth:
         for message_id, message in zip(ids, messages, strict=True):
             if self._tell:
                 self._tell(f"{topic} has message {message_id} of {len(copies(message.data))} votes")
-            if topic == "votes":
+            if topic != "votes-dead":
                 self.published[message_id] = votes = copies(message.data)
                 if message.attributes.get("v") == "2":
                     self.newer.add(message_id)

@@ -19,6 +19,7 @@ from tally.votes import lane, ledger
 from tests.simulation.truth import Truth, WatchedPubSub, WatchedStore, records
 
 SMALL_SEGMENT = 12  # records
+MORE_STREAMS = 0.25  # share of the seeds
 CLOCK_SKEW = 19.5  # seconds, either way: just within the bound that the guarantee states
 
 RATES = {
@@ -89,6 +90,7 @@ EVENTS = (
     "worker:small-memory",
     "ledger:folded",
     "segment:filled",
+    "streams:mixed",
 )
 
 
@@ -113,8 +115,15 @@ class World:
         for name in ("votes", "votes-dead"):
             self.pubsub.create_topic(name)
             self.pubsub.create_subscription(name, name, answer_messages=dice.choice((5, 100, 1_000)))
-        self.votes = self.pubsub.puller("votes")
-        self.votes.on_settled = self.truth.saw_settled
+        self.topics: tuple[str, ...] = ("votes",)
+        if self.random("streams").random() < MORE_STREAMS:
+            self.topics = ("votes", "votes-1")
+            self.pubsub.create_topic("votes-1")
+            self.pubsub.create_subscription("votes-1", "votes-1")
+            self.note("votes go by two streams, of which one function knows", "streams:mixed")
+        self.votes = [self.pubsub.puller(topic) for topic in self.topics]
+        for votes in self.votes:
+            votes.on_settled = self.truth.saw_settled
         self.network = Network(self.plan, waiting=("pull",))
         self.faulty_store = FaultyStore(self.store, self.network)
         self.faulty_store.poison = self._poison

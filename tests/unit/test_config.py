@@ -28,6 +28,11 @@ def test_the_emulators_are_taken_where_their_hosts_are_set() -> None:
         ("TALLY_LEDGER_MEMORY_BYTES", "256MB"),
         ("TALLY_LEDGER_MEMORY_BYTES", "1e9"),
         ("TALLY_LEDGER_MEMORY_BYTES", "9" * 16),
+        ("TALLY_STREAMS", "0"),
+        ("TALLY_STREAMS", "65"),
+        ("TALLY_STREAMS", "two"),
+        ("TALLY_STREAM", "-1"),
+        ("TALLY_STREAM", "64"),
         ("TALLY_RUN_TASK_IAM", "yes"),
         ("PUBSUB_EMULATOR_HOST", "http://127.0.0.1:8085"),
         ("DATASTORE_EMULATOR_HOST", " 127.0.0.1:8081"),
@@ -54,3 +59,14 @@ def test_each_variable_is_named_once_and_said() -> None:
     names = [variable.name for variable in config.VARIABLES]
     assert len(names) == len(set(names))
     assert all(variable.meaning for variable in config.VARIABLES)
+
+
+def test_there_are_so_many_streams_and_no_more() -> None:
+    settings = config.load({"TALLY_STREAMS": "64", "TALLY_STREAM": "63"})
+    assert (settings.streams, settings.stream, len(settings.vote_channels)) == (64, 63, 64)
+
+
+def test_stream_0_has_the_bare_names_and_the_others_a_number() -> None:
+    settings = config.load({"TALLY_TOPIC": "t", "TALLY_SUBSCRIPTION": "s", "TALLY_STREAMS": "2", "TALLY_STREAM": "4"})
+    assert settings.vote_channels == (("t", "s"), ("t-1", "s-1"), ("t-4", "s-4"))
+    assert settings.channels == (*settings.vote_channels, ("votes-dead", "votes-dead"))

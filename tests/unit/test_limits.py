@@ -50,6 +50,7 @@ TESTS: dict[str, tuple[str, str]] = {
         "votes/test_definitions.py",
         "test_unknown_ids_are_rationed_and_past_that_never_called_absent",
     ),
+    "STREAMS": ("test_config.py", "test_there_are_so_many_streams_and_no_more"),
     "MESSAGE_BYTES": ("votes/test_decoder.py", "test_size_is_checked_before_decoding"),
     "MESSAGE_VOTES": ("votes/test_decoder.py", "test_votes_of_a_message_are_limited"),
     "DEAD_LETTER_BYTES": ("votes/test_decoder.py", "test_what_cannot_be_decoded_is_cut_and_named_by_its_hash"),

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import click
@@ -17,6 +18,7 @@ import uvicorn
 from tally import bootstrap, config, logs
 from tally.cli.console import import_from_here, run
 from tally.cli.serve import listen
+from tally.limits import STREAMS
 from tally.tasks.pace import Bounds
 from tally.tasks.pool import THREADS
 from tally.votes.worker import Health
@@ -30,24 +32,33 @@ HEALTH_SECONDS = 30
 @click.option("--host", default="0.0.0.0", show_default=True, help="Address of /live and /health.")
 @click.option("--port", envvar="PORT", default=8081, show_default=True, show_envvar=True, help="0 takes a free one.")
 @click.option("--until-empty", is_flag=True, help="End when nothing is left: 0, or 3 if only what must wait came.")
+@click.option("--stream", type=click.IntRange(0, STREAMS - 1), help="Pull this stream, instead of TALLY_STREAM's.")
 @click.option("--queue", "queues", multiple=True, metavar="NAME[=WEIGHT]", help="Run this queue's tasks, not votes.")
 @click.option("--strict", is_flag=True, help="Take from a lighter queue only what the heavier ones leave.")
 @click.option("--concurrency", default="4:100", show_default=True, metavar="MIN:MAX", help="Tasks at a time.")
 @click.option("--verbose", is_flag=True, help="Log the id of each message pulled.")
 def worker(
-    host: str, port: int, until_empty: bool, queues: tuple[str, ...], strict: bool, concurrency: str, verbose: bool
+    host: str,
+    port: int,
+    until_empty: bool,
+    stream: int | None,
+    queues: tuple[str, ...],
+    strict: bool,
+    concurrency: str,
+    verbose: bool,
 ) -> None:
     """Pull votes, count them, acknowledge them, until SIGTERM or SIGINT; or run the tasks of pull queues.
 
     \b
     Examples:
       tally worker --port 0 --until-empty
+      tally worker --stream 1
       TALLY_TASK_MODULES=shop.tasks tally worker --queue high=4 --queue low
     """
     logs.setup("DEBUG" if verbose else "INFO")
     if queues:
         _leave(run(_run_tasks(host, port, until_empty, _weights(queues), _bounds(concurrency), strict)))
-    sys.exit(run(_work(host, port, until_empty)))
+    sys.exit(run(_work(host, port, until_empty, stream)))
 
 
 async def _run_tasks(
@@ -87,12 +98,15 @@ def _bounds(text: str) -> Bounds:
     return Bounds(at_least=int(least), at_most=int(most or least))
 
 
-async def _work(host: str, port: int, until_empty: bool) -> int:
+async def _work(host: str, port: int, until_empty: bool, stream: int | None) -> int:
     settings = config.load(os.environ)
+    if stream is not None:
+        settings = replace(settings, stream=stream)
     stop = _stopped_by_signals()
     backend = await bootstrap.open_backend(settings)
     try:
         await backend.prepare()
+        logs.event("worker-pulls", subscription=settings.channel(settings.stream).subscription)
         worker = bootstrap.vote_worker(settings, backend, bootstrap.World())
         async with (
             _state_on_port(App(health.worker_routes(worker)), host, port),

@@ -48,14 +48,10 @@ class SqliteBackend:
         return SqlitePuller(subscription, self._writer, self._reader, self._signal, self._clock)
 
     async def prepare(self) -> None:
-        settings = self._settings
-        pairs = (
-            (settings.topic, settings.subscription),
-            (settings.dead_letter_topic, settings.dead_letter_subscription),
-        )
+        channels = self._settings.channels
 
         def create(transaction: Transaction) -> None:
-            for topic, subscription in pairs:
+            for topic, subscription in channels:
                 create_topic(transaction, topic)
                 create_subscription(transaction, subscription, topic)
 

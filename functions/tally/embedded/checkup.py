@@ -55,14 +55,14 @@ def _contents(file: File, settings: Settings, connection: sqlite3.Connection) ->
         yield ok("file", f"{file.path} is sound, {file.path.stat().st_size:,} bytes, durability {file.durability}")
     else:
         yield wrong("file", f"{file.path} is damaged: {verdict}", f"sqlite3 {file.path} .recover")
-    for topic, subscription in (
-        (settings.topic, settings.subscription),
-        (settings.dead_letter_topic, settings.dead_letter_subscription),
-    ):
+    for topic, subscription in settings.channels:
         row = connection.execute(
             "SELECT t.name, s.id FROM subscription s JOIN topic t ON t.id = s.topic WHERE s.name = ?", (subscription,)
         ).fetchone()
-        if row is None:
+        if row is None and connection.execute("SELECT 1 FROM topic WHERE name = ?", (topic,)).fetchone():
+            says = f"{subscription} does not exist, but its topic does: what is published to {topic} is lost"
+            yield wrong("subscription", says, "tally serve  # makes it")
+        elif row is None:
             yield ok("subscription", f"{subscription} is not there yet: `tally serve` or `tally worker` makes it")
         elif row[0] != topic:
             says = f"{subscription} is on topic {row[0]}, not {topic}: votes would never come"

@@ -22,14 +22,11 @@ class GoogleBackend:
         return PubSubPuller(self._clients, self._settings.project, subscription)
 
     async def prepare(self) -> None:
-        """Create the votes' and the dead letters' topic and subscription on an emulator; nothing on the cloud."""
+        """Create the votes' and the dead letters' topics and subscriptions on an emulator; nothing on the cloud."""
         settings = self._settings
         if settings.backend == "cloud":
             return
-        for topic, subscription in (
-            (settings.topic, settings.subscription),
-            (settings.dead_letter_topic, settings.dead_letter_subscription),
-        ):
+        for topic, subscription in settings.channels:
             await topology.create(self._clients, settings.project, topic=topic, subscription=subscription)
 
     async def close(self) -> None:

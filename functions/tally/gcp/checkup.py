@@ -9,7 +9,7 @@ import google.auth
 from google.auth.exceptions import GoogleAuthError
 from google.pubsub_v1 import types
 
-from tally.config import Settings
+from tally.config import Channel, Settings
 from tally.errors import BackendError
 from tally.finding import Finding, note, ok, wrong
 from tally.gcp import calls
@@ -69,23 +69,26 @@ def _host(name: str, host: str) -> Finding:
 
 async def _pubsub(settings: Settings, clients: Clients) -> list[Finding]:
     findings = []
-    for topic, subscription, of_votes in (
-        (settings.topic, settings.subscription, True),
-        (settings.dead_letter_topic, settings.dead_letter_subscription, False),
-    ):
+    for channel in settings.channels:
+        topic, subscription = channel
         path = topic_path(settings.project, topic)
+        there = True
         try:
             await calls.call(calls.ADMIN, clients.publisher.get_topic, types.GetTopicRequest(topic=path))
             findings.append(ok("topic", f"{topic} is there"))
         except BackendError as error:
+            there = False
             findings.append(_absent("topic", topic, error, settings))
         request = types.GetSubscriptionRequest(subscription=subscription_path(settings.project, subscription))
         try:
             found = await calls.call(calls.ADMIN, clients.subscriber.get_subscription, request)
         except BackendError as error:
-            findings.append(_absent("subscription", subscription, error, settings))
+            if there and error.status == "NOT_FOUND":
+                findings.append(_swallowed(channel, settings))
+            else:
+                findings.append(_absent("subscription", subscription, error, settings))
         else:
-            findings += judge(subscription, found, path, of_votes=of_votes)
+            findings += judge(subscription, found, path, of_votes=channel in settings.vote_channels)
     return findings
 
 
@@ -119,6 +122,16 @@ def _faults(name: str, found: types.Subscription, topic: str, *, of_votes: bool)
     if of_votes and found.ack_deadline_seconds != ACK_DEADLINE_SECONDS:
         says = f"{name} has an ack deadline of {found.ack_deadline_seconds} s: votes of a dead worker wait that long"
         yield note("subscription", says, f"{update} --ack-deadline={ACK_DEADLINE_SECONDS}")
+
+
+def _swallowed(channel: Channel, settings: Settings) -> Finding:
+    says = f"{channel.subscription} does not exist, but its topic does: what is published to {channel.topic} is lost"
+    if settings.backend == "emulator":
+        return wrong("subscription", says, "tally serve  # makes it")
+    create = f"gcloud pubsub subscriptions create {channel.subscription} --project={settings.project}"
+    options = f"--topic={channel.topic} --expiration-period=never --message-retention-duration=7d"
+    again = f"gcloud pubsub subscriptions seek {channel.subscription} --project={settings.project} --time=TIME"
+    return wrong("subscription", says, f"{create} {options} && {again}  # as far back as the topic keeps messages")
 
 
 def _absent(check: str, name: str, error: BackendError, settings: Settings) -> Finding:

@@ -10,13 +10,17 @@ from tally.testing.store import FakeStore
 
 
 class FakeBackend:
-    """Has the topics and subscriptions of the settings' defaults. `disturb` it before services are made of it."""
+    """Has the topics and subscriptions of the settings' defaults, and those of so many `streams`.
 
-    def __init__(self, *, clock: Clock | None = None) -> None:
+    `disturb` it before services are made of it.
+    """
+
+    def __init__(self, *, clock: Clock | None = None, streams: int = 1) -> None:
         clock = clock or VirtualClock()
         self.pubsub = FakePubSub(clock=clock)
         self.store: Store = FakeStore(clock=clock)
         self.publisher: Publisher = self.pubsub
+        self._channels = ("votes", *(f"votes-{stream}" for stream in range(1, streams)), "votes-dead")
         self._network: Network | None = None
 
     def disturb(self, plan: Plan) -> None:
@@ -31,7 +35,7 @@ class FakeBackend:
         return puller if self._network is None else FaultyPuller(puller, self._network)
 
     async def prepare(self) -> None:
-        for name in ("votes", "votes-dead"):
+        for name in self._channels:
             self.pubsub.create_topic(name)
             self.pubsub.create_subscription(name, name)
 

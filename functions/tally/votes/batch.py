@@ -108,10 +108,5 @@ def encode(votes: Iterable[Vote]) -> bytes:
     return to_json(Message(VERSION, groups))
 
 
-def topic(base: str, poll: str, partition: int) -> str:
-    """Return the topic that takes the votes of a partition: one for all, until the stream is split."""
-    return base
-
-
 def base64(data: bytes) -> str:
     return b2a_base64(data, newline=False).decode()

@@ -7,7 +7,7 @@ from uuid import UUID
 from tally.clock import SECOND, Clock
 from tally.errors import BackendError, ConfigError, UnsafeStore
 from tally.finding import Finding, note, ok, wrong
-from tally.ports import Store
+from tally.ports import Puller, Store
 from tally.votes import guard, keyring, keys
 from tally.votes.poll import CLOCK_BOUND
 
@@ -44,6 +44,26 @@ async def guard_probe(store: Store, name: UUID) -> Finding:
     except BackendError as error:
         return wrong("guard", f"the probe could not be made: {error.message}", "tally doctor  # once the store answers")
     return ok("guard", "the store refuses a stale commit")
+
+
+async def left_stream(puller: Puller, stream: int, streams: int) -> Finding | None:
+    """Look whether a stream is there that no function names, as they publish to the first `streams`; None if not.
+
+    A message that is found goes back at once.
+    """
+    drain = f"tally worker --stream {stream} --until-empty"
+    try:
+        messages = await puller.pull(1)
+        await puller.extend([message.ack_id for message in messages], 0)
+    except BackendError as error:
+        if error.status == "NOT_FOUND":
+            return None
+        return note("streams", f"stream {stream} could not be looked into: {error.message}", drain)
+    if messages:
+        says = f"votes wait in stream {stream}, which is not one of the {streams} that functions publish to"
+        return wrong("streams", says, drain)
+    says = f"stream {stream} is none of the {streams} that functions publish to: it may go when a worker has drained it"
+    return note("streams", says, f"{drain}  # ends with 0")
 
 
 async def clock(store: Store, own: Clock) -> Finding:

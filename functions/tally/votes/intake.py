@@ -13,11 +13,12 @@ import msgspec
 from tally.clock import Stamps
 from tally.errors import InvalidInput, TallyError, VoteRefused
 from tally.limits import OPTION_ID_BYTES
-from tally.votes import ballot, batch, text
+from tally.votes import ballot, text
 from tally.votes.batch import Vote
 from tally.votes.definitions import Definition, Definitions
 from tally.votes.microbatch import MicroBatcher
 from tally.votes.poll import Option, refusal
+from tally.votes.stream import Streams
 
 
 class Cast(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -36,20 +37,20 @@ class Receipt(NamedTuple):
 
 
 class Intake:
-    """`topic` is the base of the topics' names; `token` returns 16 bytes that nobody can guess."""
+    """`token` returns 16 bytes that nobody can guess."""
 
     def __init__(
         self,
         definitions: Definitions,
         batcher: MicroBatcher,
         stamps: Stamps,
-        topic: str,
+        streams: Streams,
         token: Callable[[], bytes],
     ) -> None:
         self._definitions = definitions
         self._batcher = batcher
         self._stamps = stamps
-        self._topic = topic
+        self._streams = streams
         self._token = token
 
     async def vote(self, poll_id: str, cast: Cast, key: str | None) -> Receipt:
@@ -86,7 +87,7 @@ class Intake:
 
     def _topic_of(self, definition: Definition, receipt: Receipt) -> str:
         poll = definition.poll
-        return batch.topic(self._topic, poll.id, ballot.partition(receipt.ballot, poll.partitions))
+        return self._streams.topic(poll.id, ballot.partition(receipt.ballot, poll.partitions))
 
     def _receipt(self, definition: Definition, cast: Cast, key: str | None, index: int | None) -> Receipt:
         if definition.poll.voters == "one-ballot":

@@ -18,9 +18,11 @@ from tally import limits
 from tally.errors import BackendError, NotFound, TooLarge
 from tally.logs import event
 from tally.ports import Outgoing, Publisher, Puller
-from tally.votes import dead_letter
+from tally.votes import ballot, dead_letter
 from tally.votes.batch import VERSION
 from tally.votes.dead_letter import Letter
+from tally.votes.known_polls import KnownPolls
+from tally.votes.stream import Streams
 
 LEASE_SECONDS = 60
 RENEW_SECONDS = 20.0
@@ -66,12 +68,13 @@ Progress: TypeAlias = Callable[[Run], None]
 
 
 class Letterbox:
-    """`topic` is the votes' own, which a replay goes to."""
+    """A replay goes to the stream that takes such votes now, whichever they came by."""
 
-    def __init__(self, puller: Puller, publisher: Publisher, topic: str) -> None:
+    def __init__(self, puller: Puller, publisher: Publisher, streams: Streams, polls: KnownPolls) -> None:
         self._puller = puller
         self._publisher = publisher
-        self._topic = topic
+        self._streams = streams
+        self._polls = polls
 
     async def read(self, selection: Selection, limit: int) -> list[Letter]:
         """Return up to `limit` letters; all go back to the subscription."""
@@ -129,13 +132,22 @@ class Letterbox:
         return run
 
     async def _publish(self, letters: Sequence[Letter]) -> Sequence[str]:
-        messages = [
-            Outgoing(letter.data, {"v": str(VERSION), dead_letter.PUBLISHED_AT: str(letter.published_at)})
-            for letter in letters
-        ]
-        ids = await self._publisher.publish(self._topic, messages)
+        messages: dict[str, list[Outgoing]] = {}
+        for letter in letters:
+            attributes = {"v": str(VERSION), dead_letter.PUBLISHED_AT: str(letter.published_at)}
+            messages.setdefault(await self._topic(letter), []).append(Outgoing(letter.data, attributes))
+        ids = [one for topic, group in messages.items() for one in await self._publisher.publish(topic, group)]
         event("dead-letters-replayed", letters=len(letters), votes=sum(letter.votes for letter in letters))
         return ids
+
+    async def _topic(self, letter: Letter) -> str:
+        """Return the topic of the first vote: they all came by one message, so the others' is mostly the same."""
+        first = next(dead_letter.votes(letter), None)
+        if first is None or len(self._streams.topics) == 1:
+            return self._streams.topics[0]
+        poll = (self._polls.held(first.poll) or await self._polls.read(first.poll)).poll
+        partitions = poll.partitions if poll else 1
+        return self._streams.topic(first.poll, ballot.partition(bytes.fromhex(first.ballot), partitions))
 
     async def _forget(self, letters: Sequence[Letter]) -> Sequence[str]:
         event("dead-letters-dropped", letters=len(letters), votes=sum(letter.votes for letter in letters))

@@ -55,24 +55,25 @@ class _Batch:
 
 
 class MicroBatcher:
-    """For one event loop."""
+    """For one event loop. `linger`: seconds that a batch stays open."""
 
-    def __init__(self, publisher: Publisher, clock: Clock, random: Random) -> None:
+    def __init__(self, publisher: Publisher, clock: Clock, random: Random, linger: float = LINGER_SECONDS) -> None:
         self._publisher = publisher
         self._clock = clock
         self._random = random
+        self._linger = linger
         self._loop = asyncio.get_running_loop()
         self._open: dict[str, _Batch] = {}
         self._publishing: set[asyncio.Task[None]] = set()
         self._waiting_votes = 0
         self._waiting_bytes = 0
         self._closed = False
-        self._failing_since: float | None = None
+        self._failing_since: dict[str, float] = {}
 
     @property
     def failing_seconds(self) -> float:
-        """How long each publish has failed; 0 while they succeed."""
-        return 0.0 if self._failing_since is None else self._loop.time() - self._failing_since
+        """How long each publish to some topic has failed; 0 while they succeed."""
+        return self._loop.time() - min(self._failing_since.values()) if self._failing_since else 0.0
 
     def add(self, topic: str, votes: Sequence[Vote]) -> "asyncio.Future[None]":
         """Put votes of one request, oldest first, into the topic's batch; the future is done when they are durable.
@@ -110,7 +111,7 @@ class MicroBatcher:
             await asyncio.wait(self._publishing)
 
     def _begin(self, topic: str) -> _Batch:
-        current = self._open[topic] = _Batch(self._loop.call_later(LINGER_SECONDS, self._flush, topic))
+        current = self._open[topic] = _Batch(self._loop.call_later(self._linger, self._flush, topic))
         return current
 
     def _flush(self, topic: str) -> None:
@@ -125,11 +126,11 @@ class MicroBatcher:
         try:
             async with asyncio.timeout(PUBLISH_SECONDS):
                 await self._publisher.publish(topic, [Outgoing(batch.encode(full.votes), _ATTRIBUTES)])
-            failure = self._failing_since = None
+            failure = None
+            self._failing_since.pop(topic, None)
         except (BackendError, TimeoutError) as error:
-            event("publish-failed", votes=len(full.votes), reason=repr(error))
-            if self._failing_since is None:
-                self._failing_since = self._loop.time()
+            event("publish-failed", topic=topic, votes=len(full.votes), reason=repr(error))
+            self._failing_since.setdefault(topic, self._loop.time())
         finally:
             self._waiting_votes -= len(full.votes)
             self._waiting_bytes -= full.size

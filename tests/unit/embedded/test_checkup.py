@@ -59,6 +59,20 @@ async def test_a_subscription_of_another_topic_is_wrong(settings: Settings) -> N
     assert [finding.mend for finding in wrong] == ["export TALLY_TOPIC=votes"]
 
 
+async def test_a_topic_whose_subscription_is_missing_is_wrong_and_one_not_made_yet_is_not(settings: Settings) -> None:
+    two = replace(settings, streams=2)
+    await _made(settings)
+    assert _levels(await checkup.examine(two))["subscription"] == "ok"
+    connection = sqlite3.connect(settings.state / "tally.sqlite3")
+    with connection:
+        connection.execute("INSERT INTO topic (name) VALUES ('votes-1')")
+    connection.close()
+    (wrong,) = [finding for finding in await checkup.examine(two) if finding.level == "wrong"]
+    assert "what is published to votes-1 is lost" in wrong.says
+    await _made(two)
+    assert "wrong" not in _levels(await checkup.examine(two)).values()
+
+
 @pytest.mark.parametrize(("free", "level"), [(10**8 - 1, "wrong"), (10**8, "note"), (10**9, "ok")])
 async def test_a_disk_that_fills_up_is_told_in_time(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, free: int, level: str

@@ -21,6 +21,7 @@ from tally.votes.microbatch import MicroBatcher
 from tally.votes.poll import Option, Poll
 from tally.votes.polls import to_entity
 from tally.votes.records import Records
+from tally.votes.stream import Streams
 from tally.votes.worker import Worker
 
 
@@ -89,7 +90,7 @@ class Function:
         random = Random(plan.random.random())
         batcher = MicroBatcher(FaultyPublisher(publisher, network), clock, random)
         definitions = Definitions(FaultyStore(store, network), clock, random, KeyRing({"1": b"k" * 32}))
-        self.intake = Intake(definitions, batcher, Stamps(clock), "votes", lambda: random.randbytes(16))
+        self.intake = Intake(definitions, batcher, Stamps(clock), Streams(("votes",)), lambda: random.randbytes(16))
 
 
 async def letters(puller: Puller) -> list[Outgoing]:

@@ -5,9 +5,11 @@ from uuid import UUID
 import pytest
 
 from tally.clock import SECOND
-from tally.errors import Unavailable
-from tally.ports import Committed, Key, Lookup, OnConflict, Update, Write
+from tally.errors import Refused, Unavailable
+from tally.ports import Committed, Key, Lookup, OnConflict, Outgoing, Received, Update, Write
+from tally.testing.backend import FakeBackend
 from tally.testing.clock import VirtualClock
+from tally.testing.loop import VirtualLoop
 from tally.testing.store import FakeStore
 from tally.votes import checkup
 
@@ -81,3 +83,44 @@ def test_ballot_keys_are_there_whole_and_private(tmp_path: Path) -> None:
     assert (look(), look(made_here=False)) == ("note", "ok")
     key.write_text("not hexadecimal")
     assert look() == "wrong"
+
+
+@pytest.mark.parametrize(("waiting", "level"), [(0, "note"), (3, "wrong")])
+def test_a_stream_that_no_function_names_is_found_with_the_command_that_drains_it(
+    tally_loop: VirtualLoop, waiting: int, level: str
+) -> None:
+    async def main() -> None:
+        backend = FakeBackend(streams=3)
+        await backend.prepare()
+        if waiting:
+            await backend.publisher.publish("votes-2", [Outgoing(b"v", {})] * waiting)
+        finding = await checkup.left_stream(backend.puller("votes-2"), 2, 2)
+        assert finding is not None
+        assert (finding.level, finding.mend.partition("  #")[0]) == (level, "tally worker --stream 2 --until-empty")
+        assert len(await backend.puller("votes-2").pull(10)) == waiting  # what it looked at is back
+
+    tally_loop.run(main())
+
+
+class Closed:
+    """A puller whose subscription cannot be pulled."""
+
+    def __init__(self, status: str) -> None:
+        self._status = status
+
+    async def pull(self, max_messages: int) -> Sequence[Received]:
+        raise Refused("no", status=self._status)
+
+    async def acknowledge(self, ack_ids: Sequence[str]) -> None:
+        raise AssertionError("nothing was pulled")
+
+    async def extend(self, ack_ids: Sequence[str], seconds: int) -> None:
+        raise AssertionError("nothing was pulled")
+
+
+@pytest.mark.parametrize(("status", "level"), [("NOT_FOUND", None), ("PERMISSION_DENIED", "note")])
+async def test_a_stream_that_is_not_there_is_no_finding_and_one_that_is_closed_is(
+    status: str, level: str | None
+) -> None:
+    finding = await checkup.left_stream(Closed(status), 2, 2)
+    assert (finding and finding.level) == level

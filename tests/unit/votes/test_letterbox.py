@@ -5,12 +5,16 @@ import pytest
 
 from tally.clock import SECOND
 from tally.errors import NotFound, TooLarge, Unavailable
-from tally.ports import Outgoing
+from tally.ports import Outgoing, Upsert
 from tally.testing.backend import FakeBackend
 from tally.testing.clock import VirtualClock
 from tally.testing.loop import VirtualLoop
 from tally.votes import dead_letter
+from tally.votes.known_polls import KnownPolls
 from tally.votes.letterbox import Letterbox, Run, Selection
+from tally.votes.polls import to_entity
+from tally.votes.stream import Streams
+from tests.unit.votes.pipeline import ballot, poll
 from tests.unit.votes.test_dead_letter import AT, refused, undecodable
 
 ALL = Selection()
@@ -23,9 +27,10 @@ def _quiet(so_far: Run) -> None:
 class Box:
     """A letterbox on the fakes, with the letters given."""
 
-    def __init__(self, *letters: Outgoing) -> None:
+    def __init__(self, *letters: Outgoing, topics: tuple[str, ...] = ("votes",)) -> None:
         self.clock = VirtualClock()
-        self.backend = FakeBackend(clock=self.clock)
+        self.topics = topics
+        self.backend = FakeBackend(clock=self.clock, streams=len(topics))
         self.letters = letters
 
     async def open(self) -> Letterbox:
@@ -33,7 +38,8 @@ class Box:
         for start in range(0, len(self.letters), 1_000):
             await self.backend.publisher.publish("votes-dead", self.letters[start : start + 1_000])
         await asyncio.sleep(1)
-        return Letterbox(self.backend.puller("votes-dead"), self.backend.publisher, "votes")
+        polls = KnownPolls(self.backend.store)
+        return Letterbox(self.backend.puller("votes-dead"), self.backend.publisher, Streams(self.topics), polls)
 
     async def rest(self, topic: str) -> list[tuple[bytes, Mapping[str, str]]]:
         """Return what lies on a subscription now, and take it."""
@@ -187,5 +193,23 @@ def test_a_run_ends_at_its_limit_and_says_that_there_is_more(
         assert (done.letters, done.more) == (1_000, True)
         rest = await letters.drop(ALL, dry_run=False, progress=_quiet)
         assert (rest.letters, rest.more) == (500, False)
+
+    tally_loop.run(main())
+
+
+def test_a_replay_goes_to_the_stream_that_takes_such_votes_now(tally_loop: VirtualLoop) -> None:
+    async def main() -> None:
+        made, topics = poll("p", partitions=4), ("votes", "votes-1", "votes-2")
+        letters = [refused("p", "unknown-poll", 1, number) for number in range(20)]
+        box = Box(*letters, refused("unknown", "unknown-poll", 1), topics=topics)
+        await box.backend.store.commit([Upsert(to_entity(made))])
+        done = await (await box.open()).replay(ALL, dry_run=False, progress=_quiet)
+        assert done.letters == 21
+        found = {topic: {data for data, _ in await box.rest(topic)} for topic in topics}
+        for number, letter in enumerate(letters):
+            partition = int.from_bytes(ballot("p", number)) % 4
+            assert letter.data in found[Streams(topics).topic("p", partition)]
+        assert sum(map(len, found.values())) == 21
+        assert await box.rest("votes-dead") == []
 
     tally_loop.run(main())

@@ -20,6 +20,7 @@ from tally.testing.loop import VirtualLoop
 from tally.testing.pubsub import FakePubSub
 from tally.votes.batch import Vote
 from tally.votes.microbatch import LINGER_SECONDS, MicroBatcher
+from tally.votes.stream import Streams
 from tests.trouble import TroubledPublisher
 
 
@@ -27,7 +28,8 @@ class Desk:
     def __init__(self, clock: VirtualClock) -> None:
         pubsub = FakePubSub(clock=clock)
         pubsub.create_topic("votes")
-        pubsub.create_topic("other")
+        for name in ("other", "third", "fourth"):
+            pubsub.create_topic(name)
         self.clock = clock
         self.publisher = TroubledPublisher(pubsub)
         self.batcher = MicroBatcher(self.publisher, clock, Random(1))
@@ -76,6 +78,25 @@ def test_each_topic_has_a_batch_of_its_own(play: Play) -> None:
     async def scene(desk: Desk) -> None:
         await asyncio.gather(desk.batcher.add("votes", desk.votes(2)), desk.batcher.add("other", desk.votes(1)))
         assert sorted(desk.sizes) == [1, 2]
+
+    play(scene)
+
+
+def test_with_more_streams_a_batch_waits_for_longer_and_keeps_its_votes(play: Play) -> None:
+    """Four streams share a steady trickle: each message holds as many votes as that of one stream alone."""
+
+    async def scene(desk: Desk) -> None:
+        sizes = []
+        for count in (1, 4):
+            streams = Streams(("votes", "other", "third", "fourth")[:count])
+            desk.batcher = MicroBatcher(desk.publisher, desk.clock, Random(1), streams.linger_seconds)
+            desk.publisher.messages.clear()
+            for number in range(1_600):
+                desk.batcher.add(streams.topic("p", number), desk.votes(1))
+                await asyncio.sleep(0.00025)
+            await desk.batcher.close()
+            sizes.append(sum(desk.sizes) / len(desk.sizes))
+        assert sizes[1] == pytest.approx(sizes[0], rel=0.1)
 
     play(scene)
 
@@ -230,5 +251,17 @@ def test_it_says_for_how_long_publishing_has_failed(play: Play) -> None:
         desk.publisher.error = None
         await desk.batcher.add("votes", desk.votes(1))
         assert desk.batcher.failing_seconds == 0
+
+    play(scene)
+
+
+def test_one_topic_that_fails_is_told_though_others_do_not(play: Play) -> None:
+    async def scene(desk: Desk) -> None:
+        for _ in range(2):
+            with pytest.raises(Busy):
+                await desk.batcher.add("no such topic", desk.votes(1))
+            await desk.batcher.add("votes", desk.votes(1))
+            await asyncio.sleep(20)
+        assert desk.batcher.failing_seconds == pytest.approx(40, abs=0.1)
 
     play(scene)
