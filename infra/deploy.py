@@ -7,6 +7,7 @@ after (another count of workers).
 
 import argparse
 import os
+import re
 import secrets
 import shutil
 import subprocess
@@ -153,7 +154,7 @@ def destroy(tools: Tools, it: Deployment, *, delete_votes: bool) -> None:
 
 
 def scale(tools: Tools, it: Deployment, *, workers: int, backlog_is_empty: bool) -> None:
-    """Set the count of workers; Terraform leaves it alone from then on."""
+    """Set the count of workers of each stream; Terraform leaves it alone from then on."""
     if not 0 <= workers <= MAX_WORKERS:
         raise Stop(f"WORKERS={workers}: want 0 to {MAX_WORKERS}; more of them get in each other's way")
     if workers == 0 and not backlog_is_empty:
@@ -161,10 +162,13 @@ def scale(tools: Tools, it: Deployment, *, workers: int, backlog_is_empty: bool)
             "without a worker, votes that wait are lost when their retention ends: look at the backlog on the "
             "dashboard, and say ARGS=--backlog-is-empty when it is 0"
         )
-    tools.run(
-        *("gcloud", "run", "worker-pools", "update", f"{it.name}-worker", f"--instances={workers}"),
-        *(f"--region={it.region}", f"--project={it.project}"),
-    )
+    where = (f"--region={it.region}", f"--project={it.project}")
+    pools = tools.ask("gcloud", "run", "worker-pools", "list", "--format=value(metadata.name)", *where) or ""
+    ours = [pool for pool in pools.split() if re.fullmatch(rf"{it.name}-worker(-\d+)?", pool)]
+    if not ours:
+        raise Stop(f"there is no worker pool {it.name}-worker in {it.region}: with a schedule the worker is a job")
+    for pool in ours:
+        tools.run("gcloud", "run", "worker-pools", "update", pool, f"--instances={workers}", *where)
 
 
 def make_state_bucket(tools: Tools, it: Deployment) -> None:
@@ -255,7 +259,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--region", default="us-central1")
     parser.add_argument("--name", default="tally", help="prefix of every resource")
     parser.add_argument("--variables", type=Path, default=TERRAFORM / "examples" / "smallest.tfvars")
-    parser.add_argument("--workers", type=int, help="scale: how many")
+    parser.add_argument("--workers", type=int, help="scale: how many for each stream")
     parser.add_argument("--backlog-is-empty", action="store_true", help="scale: needed for 0 workers")
     parser.add_argument("--delete-votes", action="store_true", help="destroy: needed")
     given = parser.parse_args(arguments)

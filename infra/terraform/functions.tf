@@ -40,8 +40,9 @@ locals {
     TALLY_DEAD_LETTER_SUBSCRIPTION = google_pubsub_subscription.dead_letters.name
     TALLY_DEAD_LETTER_TOPIC        = google_pubsub_topic.dead_letters.name
     TALLY_PROJECT                  = var.project_id
-    TALLY_SUBSCRIPTION             = google_pubsub_subscription.votes.name
-    TALLY_TOPIC                    = google_pubsub_topic.votes.name
+    TALLY_STREAMS                  = tostring(var.streams)
+    TALLY_SUBSCRIPTION             = google_pubsub_subscription.votes["0"].name
+    TALLY_TOPIC                    = google_pubsub_topic.votes["0"].name
   }
   function_environment = merge(local.environment, {
     FUNCTION_USE_ASGI = "true" # the framework's own: serve the async target under uvicorn

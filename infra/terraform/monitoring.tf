@@ -3,14 +3,14 @@ locals {
 
   # Where a part's log lines are found.
   logs = {
-    public = { resource = "cloud_run_revision", label = "service_name", name = "${var.name}-public" }
+    public = { resource = "cloud_run_revision", label = "service_name", name = "\"${var.name}-public\"" }
     worker = {
       resource = local.worker_is_job ? "cloud_run_job" : "cloud_run_worker_pool"
       label    = local.worker_is_job ? "job_name" : "worker_pool_name"
-      name     = "${var.name}-worker"
+      name     = length(local.streams) == 1 ? "\"${var.name}-worker\"" : "(${join(" OR ", [for k, end in local.streams : "\"${var.name}-worker${end}\""])})"
     }
-    run_task    = { resource = "cloud_run_revision", label = "service_name", name = local.run_task_name }
-    task_worker = { resource = "cloud_run_worker_pool", label = "worker_pool_name", name = local.task_worker_name }
+    run_task    = { resource = "cloud_run_revision", label = "service_name", name = "\"${local.run_task_name}\"" }
+    task_worker = { resource = "cloud_run_worker_pool", label = "worker_pool_name", name = "\"${local.task_worker_name}\"" }
   }
   # Parts whose events are watched: those of tasks where there are queues.
   watched = concat(["public", "worker"], length(var.push_queues) > 0 ? ["run_task"] : [], local.runs_pull_queues ? ["task_worker"] : [])
@@ -26,22 +26,26 @@ locals {
     worker_unhealthy = { title = "Workers in trouble", part = "worker", actions = ["guard-probe-failed", "worker-unhealthy"] }
   }
 
-  votes_waiting = "resource.type = \"pubsub_subscription\" AND resource.labels.subscription_id = \"${google_pubsub_subscription.votes.name}\""
-  dead_waiting  = "resource.type = \"pubsub_subscription\" AND resource.labels.subscription_id = \"${google_pubsub_subscription.dead_letters.name}\""
-  public_served = "resource.type = \"cloud_run_revision\" AND resource.labels.service_name = \"${local.public_name}\""
-  event_counted = { for k, e in local.events : k => "resource.type = \"${local.logs[e.part].resource}\" AND metric.type = \"logging.googleapis.com/user/${google_logging_metric.event[k].name}\"" }
+  stream_waiting = { for k, s in google_pubsub_subscription.votes : k => "resource.type = \"pubsub_subscription\" AND resource.labels.subscription_id = \"${s.name}\"" }
+  votes_waiting  = length(local.streams) == 1 ? local.stream_waiting["0"] : "resource.type = \"pubsub_subscription\" AND resource.labels.subscription_id = one_of(${join(", ", [for k, s in google_pubsub_subscription.votes : "\"${s.name}\""])})"
+  dead_waiting   = "resource.type = \"pubsub_subscription\" AND resource.labels.subscription_id = \"${google_pubsub_subscription.dead_letters.name}\""
+  public_served  = "resource.type = \"cloud_run_revision\" AND resource.labels.service_name = \"${local.public_name}\""
+  event_counted  = { for k, e in local.events : k => "resource.type = \"${local.logs[e.part].resource}\" AND metric.type = \"logging.googleapis.com/user/${google_logging_metric.event[k].name}\"" }
 
-  # Of an event that is not watched there is no alert either.
-  alerts = { for k, a in local.all_alerts : k => a if a.filter != null }
-  all_alerts = {
-    backlog_age = {
-      title    = "votes wait too long"
-      filter   = "${local.votes_waiting} AND metric.type = \"pubsub.googleapis.com/subscription/oldest_unacked_message_age\""
+  # The first stream's has no number, as where there is one.
+  backlog_alerts = {
+    for k, waiting in local.stream_waiting : k == "0" ? "backlog_age" : "backlog_age_${k}" => {
+      title    = k == "0" ? "votes wait too long" : "votes of stream ${k} wait too long"
+      filter   = "${waiting} AND metric.type = \"pubsub.googleapis.com/subscription/oldest_unacked_message_age\""
       aligner  = "ALIGN_MAX"
       above    = local.worker_is_job ? 7200 : 120
       duration = "300s"
       help     = "The oldest vote waits. No vote is lost before its ${var.retention_days} days are over. Do workers run, and is the store well (see the worker's log: commit-failed, pull-failed)? If both are, there are too few: `make scale WORKERS=n`."
     }
+  }
+  # Of an event that is not watched there is no alert either.
+  alerts = { for k, a in local.all_alerts : k => a if a.filter != null }
+  all_alerts = merge(local.backlog_alerts, {
     commit_errors = {
       title    = "commits fail"
       filter   = local.event_counted["commit_errors"]
@@ -114,7 +118,7 @@ locals {
       duration = "60s"
       help     = "A worker moved nothing for 30 s although it holds votes, evicts partitions that it needs (give it more memory), or cannot prove that the database guards versions (it does not count then). Its log says which."
     }
-  }
+  })
 
   charts = [
     { title = "Votes that wait", filter = "${local.votes_waiting} AND metric.type = \"pubsub.googleapis.com/subscription/num_undelivered_messages\"", aligner = "ALIGN_MEAN" },
@@ -130,7 +134,7 @@ resource "google_logging_metric" "event" {
   for_each    = local.events
   name        = "${var.name}/${each.key}"
   description = each.value.title
-  filter      = "resource.type = \"${local.logs[each.value.part].resource}\" AND resource.labels.${local.logs[each.value.part].label} = \"${local.logs[each.value.part].name}\" AND jsonPayload.action = (${join(" OR ", [for a in each.value.actions : "\"${a}\""])})"
+  filter      = "resource.type = \"${local.logs[each.value.part].resource}\" AND resource.labels.${local.logs[each.value.part].label} = ${local.logs[each.value.part].name} AND jsonPayload.action = (${join(" OR ", [for a in each.value.actions : "\"${a}\""])})"
   depends_on  = [terraform_data.services_settled]
 
   metric_descriptor {

@@ -33,12 +33,12 @@ output "task_worker" {
   value       = one(google_cloud_run_v2_worker_pool.task_worker[*].name)
 }
 
-output "topic" {
-  description = "Topic that votes are published to."
-  value       = google_pubsub_topic.votes.id
+output "topics" {
+  description = "Topics of the streams, in their order."
+  value       = [for k in range(length(local.streams)) : google_pubsub_topic.votes[tostring(k)].id]
 }
 
-output "worker" {
-  description = "How votes are counted: the worker pool's or job's name."
-  value       = local.worker_is_job ? google_cloud_run_v2_job.worker[0].name : google_cloud_run_v2_worker_pool.worker[0].name
+output "workers" {
+  description = "How votes are counted: the names of the worker pools or jobs, one a stream, in their order."
+  value       = [for k in range(length(local.streams)) : local.worker_is_job ? google_cloud_run_v2_job.worker[tostring(k)].name : google_cloud_run_v2_worker_pool.worker[tostring(k)].name]
 }

@@ -216,6 +216,29 @@ variable "source_archive" {
   }
 }
 
+variable "streams" {
+  description = "Streams that the functions publish votes to, each with a topic, a subscription and workers of its own: see functions/tally/votes/SCALE.md. More are added freely; before there may be fewer, set streams_kept to what it was."
+  type        = number
+  default     = 1
+  nullable    = false
+
+  validation {
+    condition     = var.streams >= 1 && var.streams <= 64 && floor(var.streams) == var.streams
+    error_message = "streams is a whole number from 1 to 64."
+  }
+}
+
+variable "streams_kept" {
+  description = "Streams that are there, at least as many as streams; null means just as many. Those beyond streams get no more votes and are counted to their end: lower it only when they are drained."
+  type        = number
+  default     = null
+
+  validation {
+    condition     = coalesce(var.streams_kept, var.streams) >= var.streams && coalesce(var.streams_kept, 1) <= 64 && floor(coalesce(var.streams_kept, 1)) == coalesce(var.streams_kept, 1)
+    error_message = "streams_kept is a whole number up to 64, and not below streams: functions would publish to topics that are gone."
+  }
+}
+
 variable "task_modules" {
   description = "Python modules, beside main.py in functions/, whose import registers task functions."
   type        = list(string)

@@ -29,11 +29,11 @@ resource "google_project_iam_member" "worker_database" {
 
 # Runs all the time, its CPU always its own.
 resource "google_cloud_run_v2_worker_pool" "worker" {
-  count               = local.worker_is_job ? 0 : 1
-  name                = "${var.name}-worker"
+  for_each            = local.worker_is_job ? {} : local.streams
+  name                = "${var.name}-worker${each.value}"
   location            = var.region
   description         = "Pulls votes and counts them"
-  deletion_protection = var.deletion_protection
+  deletion_protection = local.stream_protected[each.key]
   labels              = local.labels
 
   scaling {
@@ -63,7 +63,7 @@ resource "google_cloud_run_v2_worker_pool" "worker" {
         }
       }
       dynamic "env" {
-        for_each = local.worker_environment
+        for_each = merge(local.worker_environment, { TALLY_STREAM = each.key })
         content {
           name  = env.key
           value = env.value
@@ -81,10 +81,10 @@ resource "google_cloud_run_v2_worker_pool" "worker" {
 
 # The smallest size: a job that counts what waits and ends, so that an idle system costs cents.
 resource "google_cloud_run_v2_job" "worker" {
-  count               = local.worker_is_job ? 1 : 0
-  name                = "${var.name}-worker"
+  for_each            = local.worker_is_job ? local.streams : {}
+  name                = "${var.name}-worker${each.value}"
   location            = var.region
-  deletion_protection = var.deletion_protection
+  deletion_protection = local.stream_protected[each.key]
   labels              = local.labels
 
   template {
@@ -105,7 +105,7 @@ resource "google_cloud_run_v2_job" "worker" {
           limits = local.worker_limits
         }
         dynamic "env" {
-          for_each = local.worker_environment
+          for_each = merge(local.worker_environment, { TALLY_STREAM = each.key })
           content {
             name  = env.key
             value = env.value
@@ -129,16 +129,16 @@ resource "google_service_account" "scheduler" {
 }
 
 resource "google_cloud_run_v2_job_iam_member" "scheduler" {
-  count    = local.worker_is_job ? 1 : 0
-  name     = google_cloud_run_v2_job.worker[0].name
-  location = google_cloud_run_v2_job.worker[0].location
+  for_each = local.worker_is_job ? local.streams : {}
+  name     = google_cloud_run_v2_job.worker[each.key].name
+  location = google_cloud_run_v2_job.worker[each.key].location
   role     = "roles/run.invoker"
   member   = google_service_account.scheduler[0].member
 }
 
 resource "google_cloud_scheduler_job" "worker" {
-  count            = local.worker_is_job ? 1 : 0
-  name             = "${var.name}-worker"
+  for_each         = local.worker_is_job ? local.streams : {}
+  name             = "${var.name}-worker${each.value}"
   region           = var.region
   description      = "Counts the votes that wait"
   schedule         = var.worker.schedule
@@ -148,9 +148,30 @@ resource "google_cloud_scheduler_job" "worker" {
 
   http_target {
     http_method = "POST"
-    uri         = "https://run.googleapis.com/v2/${google_cloud_run_v2_job.worker[0].id}:run"
+    uri         = "https://run.googleapis.com/v2/${google_cloud_run_v2_job.worker[each.key].id}:run"
     oauth_token {
       service_account_email = google_service_account.scheduler[0].email
     }
   }
+}
+
+# Deployments from before there were streams: nothing is replaced.
+moved {
+  from = google_cloud_run_v2_worker_pool.worker[0]
+  to   = google_cloud_run_v2_worker_pool.worker["0"]
+}
+
+moved {
+  from = google_cloud_run_v2_job.worker[0]
+  to   = google_cloud_run_v2_job.worker["0"]
+}
+
+moved {
+  from = google_cloud_run_v2_job_iam_member.scheduler[0]
+  to   = google_cloud_run_v2_job_iam_member.scheduler["0"]
+}
+
+moved {
+  from = google_cloud_scheduler_job.worker[0]
+  to   = google_cloud_scheduler_job.worker["0"]
 }

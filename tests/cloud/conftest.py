@@ -47,7 +47,8 @@ class Deployment:
     def count(self) -> None:
         """Have the votes counted now where the worker is a job; a pool does so by itself."""
         if self.ask("run", "jobs", "list", "--format=value(name)"):
-            self.ask("run", "jobs", "execute", self.outputs["worker"], "--wait")
+            for worker in self.outputs["workers"]:
+                self.ask("run", "jobs", "execute", worker, "--wait")
 
     def tally(self, *words: str, public: bool = False) -> str:
         """Run a `tally` command against the deployment as a user would, with an identity token."""

@@ -9,11 +9,12 @@ from tests.infra.terraform import Plan
 ACCOUNT, TOPIC, SUBSCRIPTION = "google_service_account", "google_pubsub_topic", "google_pubsub_subscription"
 TASK_POOL = "google_cloud_run_v2_worker_pool.task_worker[0]"
 DAY = 86_400
-# Every grant there may be: address → role. Project-wide ones are bound by a condition, but for logging, which has none.
+# Every grant there may be: address → role; those on stream 0 are on the others too. Project-wide ones are bound by a
+# condition, but for logging, which has none.
 GRANTS = {
     'google_artifact_registry_repository_iam_member.builder_writes["functions"]': "roles/artifactregistry.writer",
     'google_artifact_registry_repository_iam_member.builder_writes["images"]': "roles/artifactregistry.writer",
-    "google_cloud_run_v2_job_iam_member.scheduler[0]": "roles/run.invoker",
+    'google_cloud_run_v2_job_iam_member.scheduler["0"]': "roles/run.invoker",
     "google_cloud_run_v2_service_iam_member.public[0]": "roles/run.invoker",
     "google_cloud_run_v2_service_iam_member.run_task": "roles/run.invoker",
     'google_cloud_tasks_queue_iam_member.enqueuer["mail/run_task"]': "roles/cloudtasks.enqueuer",
@@ -27,9 +28,9 @@ GRANTS = {
     'google_project_iam_member.function_database["run_task"]': "roles/datastore.user",
     "google_project_iam_member.task_worker_database[0]": "roles/datastore.user",
     "google_project_iam_member.worker_database": "roles/datastore.user",
-    "google_pubsub_subscription_iam_member.votes_worker": "roles/pubsub.subscriber",
+    'google_pubsub_subscription_iam_member.votes_worker["0"]': "roles/pubsub.subscriber",
     "google_pubsub_topic_iam_member.dead_letters_worker": "roles/pubsub.publisher",
-    'google_pubsub_topic_iam_member.votes_publisher["public"]': "roles/pubsub.publisher",
+    'google_pubsub_topic_iam_member.votes_publisher["public/0"]': "roles/pubsub.publisher",
     'google_secret_manager_secret_iam_member.ballot_keys_reader["public"]': "roles/secretmanager.secretAccessor",
     'google_service_account_iam_member.sends_as_tasks["run_task"]': "roles/iam.serviceAccountUser",
     'google_service_account_iam_member.sends_as_tasks["task_worker"]': "roles/iam.serviceAccountUser",
@@ -50,12 +51,13 @@ def grants_are_listed(plan: Plan) -> Violations:
         address, values = resource["address"], resource["values"]
         if "_iam_" not in resource["type"]:
             continue
+        listed = GRANTS.get(re.sub(r'\d+"]$', '0"]', address))
         if not resource["type"].endswith("_iam_member"):
             yield f"{address} takes grants of others away"
-        elif address not in GRANTS:
+        elif listed is None:
             yield f"{address} is not in the list of grants"
-        elif values["role"] != GRANTS[address]:
-            yield f"{address} grants {values['role']}, not {GRANTS[address]}"
+        elif values["role"] != listed:
+            yield f"{address} grants {values['role']}, not {listed}"
         elif address.startswith("google_project_iam") and address not in WITHOUT_CONDITION and not values["condition"]:
             yield f"{address} is for the whole project"
 
@@ -79,15 +81,15 @@ def only_public_is_open(plan: Plan) -> Violations:
 
 
 def own_accounts(plan: Plan) -> Violations:
-    """Each part runs, and is built, as an account of its own."""
+    """Each part runs, and is built, as an account of its own; the workers of all streams are one part."""
     ours = {values["email"] for values in plan.of_type(ACCOUNT).values()}
     users: dict[str, str] = {}
     for address, email in _accounts(plan):
+        part = re.sub(r'\["\d+"\]$', "", address)
         if email not in ours:
             yield f"{address} runs as {email}"
-        elif email in users:
+        elif users.setdefault(email, part) != part:
             yield f"{address} and {users[email]} share {email}"
-        users[email] = address
 
 
 def _accounts(plan: Plan) -> Iterator[tuple[str, str]]:
@@ -138,18 +140,22 @@ def every_topic_has_a_subscription(plan: Plan) -> Violations:
 
 
 def _topic_of(plan: Plan, address: str) -> str:
+    """Return the address of a subscription's topic: that of the same stream, where it has one for each."""
+    name, bracket, stream = address.partition("[")
     for resource in plan.document["configuration"]["root_module"]["resources"]:
-        if resource["address"] == address:
+        if resource["address"] == name:
             references: list[str] = resource["expressions"]["topic"]["references"]
-            return references[-1]
+            (topic,) = (found for found in references if re.fullmatch(rf"{TOPIC}\.\w+", found))
+            return topic + bracket + stream if "each.key" in references else topic
     raise LookupError(address)
 
 
 def one_worker_whose_cpu_is_always_on(plan: Plan) -> Violations:
     """A pool or a job: a service has CPU only while it answers a request, and starves a pull worker."""
     workers = {*plan.of_type("google_cloud_run_v2_worker_pool"), *plan.of_type("google_cloud_run_v2_job")} - {TASK_POOL}
-    if len(workers) != 1:
-        yield f"there are {len(workers)} kinds of worker"
+    kinds = {address.partition("[")[0] for address in workers}
+    if len(kinds) != 1:
+        yield f"there are {len(kinds)} kinds of worker"
     yield from plan.of_type("google_cloud_run_v2_service")
 
 

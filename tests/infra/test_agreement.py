@@ -47,8 +47,8 @@ def test_the_settings_load_and_name_what_is_made(plan: Plan) -> None:
         settings = config.load({**environment, "K_SERVICE": "x"})
         assert settings.backend == "cloud", address
         assert settings.project == "tally-demo"
-        assert {settings.topic, settings.dead_letter_topic} == names("google_pubsub_topic")
-        assert {settings.subscription, settings.dead_letter_subscription} == names("google_pubsub_subscription")
+        assert {channel.topic for channel in settings.channels} == names("google_pubsub_topic")
+        assert {channel.subscription for channel in settings.channels} == names("google_pubsub_subscription")
         assert settings.topic != settings.dead_letter_topic
         assert {settings.database} == names("google_firestore_database")
 
@@ -120,7 +120,7 @@ def test_the_national_example_keeps_all_its_ballots_in_memory(plan_of: Callable[
 
 
 def test_the_limits_of_terraform_are_those_of_the_code(plan: Plan) -> None:
-    votes = plan.of_type("google_pubsub_subscription")["google_pubsub_subscription.votes"]
+    votes = plan.of_type("google_pubsub_subscription")['google_pubsub_subscription.votes["0"]']
     assert votes["ack_deadline_seconds"] == inbox.ACK_DEADLINE
     functions = {part(at): value["service_config"][0] for at, value in plan.of_type(FUNCTION).items()}
     assert functions["run_task"]["timeout_seconds"] == limits.DISPATCH_SECONDS

@@ -39,7 +39,7 @@ def test_they_pass_on_the_local_backend(tools: Path, tmp_path: Path) -> None:
         running([TALLY, "worker", "--host", "127.0.0.1", "--port", "0"], environment, work),
     ):
         url = _address(serve)
-        outputs = {"admin_url": url, "public_url": url, "worker": "tally-worker"}
+        outputs = {"admin_url": url, "public_url": url, "workers": ["tally-worker"]}
         (tmp_path / "outputs.json").write_text(json.dumps({name: {"value": value} for name, value in outputs.items()}))
         path = f"{tools}{os.pathsep}{os.environ['PATH']}"
         done = subprocess.run(

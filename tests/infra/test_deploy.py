@@ -25,6 +25,7 @@ class Recorder(deploy.Tools):
     bucket: bool = False
     key: bool = False
     image: bool = False
+    pools: tuple[str, ...] = ("tally-worker",)
     ran: list[str] = field(default_factory=list)
     stdin: list[str] = field(default_factory=list)
 
@@ -44,6 +45,8 @@ class Recorder(deploy.Tools):
             return "1" if self.key else ""
         if "projects describe" in asked:
             return "123456789012"
+        if "worker-pools list" in asked:
+            return "\n".join(self.pools)
         assert "images describe" in asked
         return "sha256:" + "a" * 64 if self.image else None
 
@@ -157,7 +160,7 @@ def test_what_is_protected_is_all_that_destroy_lifts() -> None:
     for path in SOURCE.glob("*.tf"):
         for block in path.read_text().split("\nresource ")[1:]:
             kind, name = block.split('"')[1:4:2]
-            if "var.deletion_protection" in block.split("\n}\n")[0]:
+            if re.search(r"var\.deletion_protection|local\.stream_protected", block.split("\n}\n")[0]):
                 protected.add(f"{kind}.{name}")
     assert protected == set(deploy.PROTECTED)
 
@@ -177,6 +180,19 @@ def test_scale(workers: int) -> None:
     tools = Recorder()
     deploy.scale(tools, IT, workers=workers, backlog_is_empty=True)
     assert f"update tally-worker --instances={workers} --region=us-central1 --project=tally-demo" in tools.ran[0]
+
+
+def test_scale_takes_the_pools_of_all_streams_and_of_nothing_else() -> None:
+    others = ("tally-2-worker", "tally-task-worker", "other-worker")
+    tools = Recorder(pools=("tally-worker", "tally-worker-1", "tally-worker-12", *others))
+    deploy.scale(tools, IT, workers=2, backlog_is_empty=False)
+    updated = [word for one in tools.ran for word in one.split() if "worker" in word and word != "worker-pools"]
+    assert updated == ["tally-worker", "tally-worker-1", "tally-worker-12"]
+
+
+def test_scale_without_a_pool_says_so() -> None:
+    with pytest.raises(deploy.Stop, match="no worker pool tally-worker"):
+        deploy.scale(Recorder(pools=()), IT, workers=2, backlog_is_empty=False)
 
 
 @pytest.fixture

@@ -61,7 +61,7 @@ MISTAKES = {
     "a dead-letter topic that nobody reads": Mistake(
         "dead_letters.tf",
         "google_pubsub_topic.dead_letters.id",
-        "google_pubsub_topic.votes.id",
+        'google_pubsub_topic.votes["0"].id',
         "every_topic_has_a_subscription",
     ),
     "a wider role": Mistake("votes.tf", SUBSCRIBER, SUBSCRIBER.replace("subscriber", "editor"), "grants_are_listed"),
@@ -132,7 +132,7 @@ MISTAKES = {
     ),
     "a subscription that may be replaced": Mistake(
         "votes.tf",
-        '  deletion_policy            = var.deletion_protection ? "PREVENT" : "DELETE"\n\n  expiration_policy',
+        '  deletion_policy            = local.stream_protected[each.key] ? "PREVENT" : "DELETE"\n\n  expiration_policy',
         "\n  expiration_policy",
         "what_holds_votes_is_protected",
     ),
@@ -141,8 +141,8 @@ MISTAKES = {
     ),
     "a job beside the pool": Mistake(
         "worker.tf",
-        "count               = local.worker_is_job ? 1 : 0",
-        "count = 1",
+        "for_each            = local.worker_is_job ? local.streams : {}",
+        "for_each = local.streams",
         "one_worker_whose_cpu_is_always_on",
     ),
     "an alert without words": Mistake(

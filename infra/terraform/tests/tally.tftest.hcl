@@ -30,7 +30,7 @@ run "private_by_default" {
     error_message = "No load balancer unless asked."
   }
   assert {
-    condition     = google_firestore_database.this.deletion_policy == "PREVENT" && google_pubsub_subscription.votes.deletion_policy == "PREVENT"
+    condition     = google_firestore_database.this.deletion_policy == "PREVENT" && google_pubsub_subscription.votes["0"].deletion_policy == "PREVENT"
     error_message = "What holds votes must be protected unless asked otherwise."
   }
 }
@@ -66,9 +66,47 @@ run "job_on_a_schedule" {
     error_message = "With a schedule the worker is a job, and no pool runs beside it."
   }
   assert {
-    condition     = google_cloud_run_v2_job.worker[0].template[0].template[0].containers[0].args == tolist(["worker", "--until-empty"])
+    condition     = google_cloud_run_v2_job.worker["0"].template[0].template[0].containers[0].args == tolist(["worker", "--until-empty"])
     error_message = "The job must end when nothing waits."
   }
+}
+
+run "more_streams" {
+  command = plan
+
+  variables {
+    streams      = 2
+    streams_kept = 3
+  }
+  assert {
+    condition     = [for k in ["0", "1", "2"] : google_cloud_run_v2_worker_pool.worker[k].name] == ["tally-worker", "tally-worker-1", "tally-worker-2"]
+    error_message = "Each stream has workers, the one that gets no more votes too."
+  }
+  assert {
+    condition     = [for k in ["0", "1", "2"] : google_pubsub_subscription.votes[k].deletion_policy] == ["PREVENT", "PREVENT", "DELETE"]
+    error_message = "Only a stream that functions no longer publish to may be taken away."
+  }
+  assert {
+    condition     = alltrue([for f in google_cloudfunctions2_function.this : f.service_config[0].environment_variables["TALLY_STREAMS"] == "2"])
+    error_message = "Functions publish to the streams that are not on their way out."
+  }
+}
+
+run "fewer_streams_kept_than_used_are_refused" {
+  command = plan
+  variables {
+    streams      = 2
+    streams_kept = 1
+  }
+  expect_failures = [var.streams_kept]
+}
+
+run "sixty_five_streams_are_refused" {
+  command = plan
+  variables {
+    streams = 65
+  }
+  expect_failures = [var.streams]
 }
 
 run "applies" {
@@ -78,7 +116,7 @@ run "applies" {
     deletion_protection = false
   }
   assert {
-    condition     = google_pubsub_subscription.votes.topic == google_pubsub_topic.votes.id
+    condition     = google_pubsub_subscription.votes["0"].topic == google_pubsub_topic.votes["0"].id
     error_message = "The worker must pull what the function publishes."
   }
 }
