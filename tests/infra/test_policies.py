@@ -73,9 +73,7 @@ MISTAKES = {
         "",
         "grants_are_listed",
     ),
-    "a grant that is not in the list": Mistake(
-        "votes.tf", "k => f if f.publishes_votes", "k => f", "grants_are_listed"
-    ),
+    "a grant that is not in the list": Mistake("votes.tf", "    if f.publishes_votes\n", "", "grants_are_listed"),
     "an admin function open to all": Mistake(
         "functions.tf", "for_each = var.admin_members", 'for_each = toset(["allUsers"])', "only_public_is_open"
     ),
