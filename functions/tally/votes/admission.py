@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from random import Random
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tally.errors import TallyError
 from tally.logs import event
@@ -33,6 +34,7 @@ class Admission:
         self._lanes = lanes
         self._random = random
         self._spawn = spawn
+        self._unread: dict[int, NDArray[np.intp]] = {}
         self._time = asyncio.get_running_loop().time
 
     def admit(self, messages: Sequence[Received]) -> list[str]:
@@ -73,16 +75,27 @@ class Admission:
         return True
 
     async def _judge_anew(self, columns: Columns, published: Words, pulled_at: float) -> None:
-        """Read the definition, then judge. While it cannot be read the votes wait, for a minute."""
+        """Read the definition, then judge. While it cannot be read the votes wait, if there is room, for a minute."""
+        try:
+            known = await self._read(columns, pulled_at)
+        finally:
+            self._unread.pop(id(columns), None)
+        if known is None:
+            self._lanes.let_go(columns.owner)
+        else:
+            self._judge(known, columns, published, pulled_at)
+
+    async def _read(self, columns: Columns, pulled_at: float) -> Known | None:
+        """Return the definition read anew; None: give the votes up."""
         attempt = 0
         while self._time() - pulled_at < LET_GO_AFTER:
             try:
-                known = await self._polls.read(columns.poll)
+                return await self._polls.read(columns.poll)
             except TallyError as error:
                 attempt += 1
                 event("definition-read-failed", poll=columns.poll, reason=error.message)
-                await asyncio.sleep(full_jitter(attempt, base=_BACKOFF_BASE, cap=_BACKOFF_CAP, random=self._random))
-                continue
-            self._judge(known, columns, published, pulled_at)
-            return
-        self._lanes.let_go(columns.owner)
+            self._unread[id(columns)] = columns.owner
+            if self._inbox.over_share(self._unread.values()):
+                break
+            await asyncio.sleep(full_jitter(attempt, base=_BACKOFF_BASE, cap=_BACKOFF_CAP, random=self._random))
+        return None

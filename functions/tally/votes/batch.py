@@ -73,15 +73,15 @@ class Columns:
     def __len__(self) -> int:
         return len(self.owner)
 
-    def rows(self, mask: Mask) -> "Columns":
+    def rows(self, rows: Mask | NDArray[np.intp]) -> "Columns":
         return Columns(
             self.poll,
             self.options,
-            self.high[mask],
-            self.low[mask],
-            self.choice[mask],
-            self.accepted_at[mask],
-            self.owner[mask],
+            self.high[rows],
+            self.low[rows],
+            self.choice[rows],
+            self.accepted_at[rows],
+            self.owner[rows],
         )
 
     def encode(self) -> bytes:

@@ -1,6 +1,8 @@
 """The messages that a worker holds: room for more, leases kept alive, and the ack once every vote is settled.
 
 To let go of a message is to stop extending it: it comes again when its lease ends. Only shutdown gives leases back.
+What cannot be settled while all else can holds at most a share of the room: votes of parked partitions, votes whose
+definition cannot be read, dead letters that cannot be published.
 """
 
 import asyncio
@@ -25,6 +27,8 @@ _RETRY_PAUSE = 0.5
 _PUBLISH_BYTES = 9_000_000
 _PUBLISH_MESSAGES = 1_000
 _ATTRIBUTE_BYTES = 400
+# What is stuck holds at most one part in so many of the bounds, of each kind.
+_SHARE = 4
 
 
 @dataclass(slots=True, eq=False)
@@ -48,10 +52,13 @@ class Inbox:
         self.next_number = 0
         self.settled_messages = 0
         self.dead_letters = 0
+        self.let_go_at = float("-inf")
         self._puller = puller
         self._publisher = publisher
         self._dead_letter_topic = dead_letter_topic
         self._bytes = 0
+        self._unacknowledged = 0
+        self._lettered_bytes = 0
         self._reserved = 0
         self._room = asyncio.Event()
         self._acks: list[Held] = []
@@ -63,7 +70,7 @@ class Inbox:
     @property
     def busy(self) -> bool:
         """Whether anything is held or an ack or dead letter is on its way."""
-        return bool(self.held or self._acks or self._lettered)
+        return bool(self.held or self._unacknowledged or self._lettered)
 
     async def reserve(self) -> None:
         """Wait until the largest answer of one more Pull fits, and keep its room."""
@@ -118,7 +125,14 @@ class Inbox:
         for number in numbers:
             if held := self.held.pop(number, None):
                 self._bytes -= held.size
+                self.let_go_at = self._time()
         self._room.set()
+
+    def over_share(self, owners: Iterable[NDArray[np.intp]]) -> bool:
+        """Tell whether the messages of these votes hold more than what is stuck may hold."""
+        parts = list(owners)
+        numbers = np.unique(np.concatenate(parts)).tolist() if parts else []
+        return _over_share(len(numbers), sum(held.size for number in numbers if (held := self.held.get(number))))
 
     async def release_all(self) -> None:
         """Give all leases back at once: only at shutdown."""
@@ -147,20 +161,26 @@ class Inbox:
     def _fits(self) -> bool:
         pulls = self._reserved + 1
         return (
-            len(self.held) + pulls * limits.PULL_MESSAGES <= limits.HELD_MESSAGES
-            and self._bytes + pulls * limits.PULL_BYTES <= limits.HELD_BYTES
+            len(self.held) + len(self._lettered) + self._unacknowledged + pulls * limits.PULL_MESSAGES
+            <= limits.HELD_MESSAGES
+            and self._bytes + self._lettered_bytes + pulls * limits.PULL_BYTES <= limits.HELD_BYTES
         )
 
     def _done(self, number: int) -> None:
         held = self.held.pop(number)
         self._bytes -= held.size
-        self.settled_messages += 1
         self._room.set()
+        if held.letters and _over_share(len(self._lettered) + 1, self._lettered_bytes + held.size):
+            self.let_go_at = self._time()
+            return
+        self.settled_messages += 1
         if held.letters:
             self._lettered.append(held)
+            self._lettered_bytes += held.size
             self._wake_letter.set()
         else:
             self._acks.append(held)
+            self._unacknowledged += 1
             self._wake_ack.set()
 
     async def _extend_forever(self) -> None:
@@ -195,9 +215,11 @@ class Inbox:
         now = self._time()
         # An expired lease's ack may do nothing: the message comes again, and its votes are settled already.
         ready = [held for held in self._acks if held.expires > now]
+        self._unacknowledged -= len(self._acks) - len(ready)
         self._acks = []
         parts = [ready[start : start + limits.ACK_IDS] for start in range(0, len(ready), limits.ACK_IDS)]
         outcomes = await asyncio.gather(*(self._acknowledge_part(part) for part in parts))
+        self._room.set()
         return all(outcomes)
 
     async def _acknowledge_part(self, part: list[Held]) -> bool:
@@ -207,6 +229,7 @@ class Inbox:
             event("ack-failed", status=error.status, messages=len(part))
             self._acks.extend(part)
             return False
+        self._unacknowledged -= len(part)
         return True
 
     async def _letter_forever(self) -> None:
@@ -227,7 +250,7 @@ class Inbox:
             except Rejected as error:
                 if len(batch) == 1:
                     event("dead-letter-rejected", level=logging.ERROR, reason=error.message)
-                    self._lettered.remove(batch[0][0])
+                    self._take_off([batch[0][0]])
                 count = 1
                 continue
             except BackendError as error:
@@ -236,11 +259,19 @@ class Inbox:
             self.dead_letters += len(batch)
             for held, _ in batch:  # each message's letters lead the batch in their order
                 held.letters = held.letters[1:]
-            done = [held for held, _ in batch if not held.letters]
-            self._acks.extend(dict.fromkeys(done))
-            self._lettered = [held for held in self._lettered if held.letters]
+            done = list(dict.fromkeys(held for held, _ in batch if not held.letters))
+            self._take_off(done)
+            self._acks.extend(done)
+            self._unacknowledged += len(done)
             self._wake_ack.set()
         return True
+
+    def _take_off(self, done: Sequence[Held]) -> None:
+        """Take messages off those whose dead letters wait."""
+        gone = set(map(id, done))
+        self._lettered = [held for held in self._lettered if id(held) not in gone]
+        self._lettered_bytes -= sum(held.size for held in done)
+        self._room.set()
 
     def _letter_batch(self, count: int) -> list[tuple[Held, Outgoing]]:
         size, batch = 0, list[tuple[Held, Outgoing]]()
@@ -251,6 +282,10 @@ class Inbox:
                     return batch
                 batch.append((held, letter))
         return batch
+
+
+def _over_share(messages: int, size: int) -> bool:
+    return messages * _SHARE > limits.HELD_MESSAGES or size * _SHARE > limits.HELD_BYTES
 
 
 def _parts(ids: list[str]) -> Iterable[list[str]]:

@@ -5,11 +5,12 @@ import re
 from typing import NamedTuple
 
 from tally import limits
-from tally.errors import TallyError
+from tally.errors import BackendError, TallyError
 from tally.ports import Store, read
 from tally.votes import keys
 from tally.votes.poll import Poll
 from tally.votes.polls import from_entity
+from tally.votes.store_watch import StoreWatch
 
 # Also keeps hostile ids away from the store: it would refuse the whole lookup for one key that it does not take.
 _POLL_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
@@ -24,12 +25,9 @@ class Known(NamedTuple):
 
 
 class KnownPolls:
-    """`failed_at`: loop time of the last read if it failed; `succeeded_at`: of the last that did not."""
-
-    def __init__(self, store: Store) -> None:
-        self.failed_at: float | None = None
-        self.succeeded_at: float | None = None
+    def __init__(self, store: Store, watch: StoreWatch) -> None:
         self._store = store
+        self._watch = watch
         self._known: dict[str, Known] = {}
         self._waiting: dict[str, asyncio.Future[Known]] = {}
         self._reader: asyncio.Task[None] | None = None
@@ -55,13 +53,12 @@ class KnownPolls:
             sent = asyncio.get_running_loop().time()
             try:
                 found, _ = await read(self._store, [keys.poll(poll_id) for poll_id in futures])
-            except TallyError as error:
-                self.failed_at = sent
+            except BackendError as error:
+                self._watch.failed(error)
                 for future in futures.values():
                     future.set_exception(error)
                     future.exception()  # whoever waits gets it; nobody may be left to
                 continue
-            self.failed_at, self.succeeded_at = None, sent
             for poll_id, future in futures.items():
                 entity = found.get(keys.poll(poll_id))
                 try:

@@ -54,6 +54,12 @@ class Desk(Protocol):
 
     def settle(self, owners: NDArray[np.intp]) -> None: ...
 
+    def committed(self) -> None:
+        """Hear that the store has taken a commit."""
+        ...
+
+    def failed(self, error: BackendError) -> None: ...
+
     def refuse(self, lane: "Lane", votes: Waiting, reason: str) -> None: ...
 
     def let_go(self, owners: NDArray[np.intp]) -> None: ...
@@ -76,8 +82,6 @@ class Lane:
         self.counter = counter
         self.waiting: list[Waiting] = []
         self.failures = 0
-        self.failed_at: float | None = None
-        self.succeeded_at: float | None = None
         self.problem = ""
         self.flush = asyncio.Event()
         self._desk = desk
@@ -127,14 +131,16 @@ class Lane:
             self._remove(batch, np.ones(len(batch), np.bool_))
             self._desk.refuse(self, batch, "poll-deleted")
             return
+        commits = self.counter.commits
         done = await self.counter.commit(batch.records)
+        if self.counter.commits > commits:  # else copies, which prove nothing of the store
+            self._desk.committed()
         self._remove(batch, done)
         self._clear(batch.records[done])
         self._desk.settle(batch.owner[done])
         self._losses = self.failures = 0
         self._limit = min(self._limit * 2, SEGMENT_RECORDS)
         self.problem = ""
-        self.failed_at, self.succeeded_at = None, self._time()
 
     def _batch(self) -> Waiting:
         """Take what waits as one; more of it than a commit can write is harmless, copies need no room."""
@@ -195,7 +201,8 @@ class Lane:
 
     async def _failed(self, error: TallyError) -> None:
         self.failures += 1
-        self.failed_at = self._time()
+        if isinstance(error, BackendError):
+            self._desk.failed(error)
         self.problem = error.status if isinstance(error, BackendError) else error.code
         event(
             "lane-parked" if self.parked else "commit-failed",

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from tally import limits
 from tally.clock import SECOND, Clock
+from tally.errors import BackendError
 from tally.logs import event
 from tally.ports import Store
 from tally.votes import verdict
@@ -22,15 +23,13 @@ from tally.votes.lane import Lane, Waiting
 from tally.votes.poll import Poll
 from tally.votes.purge import PURGE_AFTER
 from tally.votes.records import Mask, Records
+from tally.votes.store_watch import StoreWatch
 
 # From a day before a deleted poll's ledger may be purged on, its shards are no longer made.
 _PURGEABLE_AFTER = PURGE_AFTER - 86_400 * SECOND
-# An idle lane's last outcome says nothing of the store any more.
-_OUTCOME_AGE = 60.0
 _THRASH_SECONDS = 60.0
 # What a lane and its counter cost beside the records.
 _LANE_BYTES = 4_096
-_PARKED_SHARE = 4
 
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
@@ -43,6 +42,7 @@ class Lanes:
         store: Store,
         polls: KnownPolls,
         inbox: Inbox,
+        watch: StoreWatch,
         *,
         clock: Clock,
         random: Random,
@@ -52,12 +52,12 @@ class Lanes:
     ) -> None:
         self.progress = 0
         self.thrashed_at = float("-inf")
-        self.store_down = False
         self.lanes: dict[tuple[str, int], Lane] = {}
         self.running: dict[Lane, asyncio.Task[None]] = {}
         self._store = store
         self._polls = polls
         self._inbox = inbox
+        self._watch = watch
         self._clock = clock
         self._random = random
         self._spawn = spawn
@@ -114,7 +114,7 @@ class Lanes:
             lane.flush.set()
 
     def housekeep(self) -> None:
-        """Once a second: drop what is least recently used beyond the memory bound; judge the store's state."""
+        """Once a second: drop what is least recently used beyond the memory bound."""
         now = self._time()
         used = sum(lane.counter.nbytes + _LANE_BYTES for lane in self.lanes.values())
         for key, lane in list(self.lanes.items()):
@@ -127,16 +127,6 @@ class Lanes:
             used -= lane.counter.nbytes + _LANE_BYTES
             event("partition-evicted", poll=lane.poll_id, partition=lane.partition, ballots=lane.counter.ballots)
         self._evicted = {key: at for key, at in self._evicted.items() if now - at < _THRASH_SECONDS}
-        recent = now - _OUTCOME_AGE
-        outcomes = [
-            failed is not None
-            for failed, succeeded in (
-                (self._polls.failed_at, self._polls.succeeded_at),
-                *((lane.failed_at, lane.succeeded_at) for lane in self.lanes.values()),
-            )
-            if max(failed or recent, succeeded or recent) > recent
-        ]
-        self.store_down = bool(outcomes) and all(outcomes)
 
     def parked(self) -> list[Lane]:
         return [lane for lane in self.lanes.values() if lane.parked]
@@ -144,9 +134,14 @@ class Lanes:
     # The desk.
 
     def settle(self, owners: NDArray[np.intp]) -> None:
-        self.store_down = False
         self.progress += 1
         self._inbox.settle(owners)
+
+    def committed(self) -> None:
+        self._watch.succeeded()
+
+    def failed(self, error: BackendError) -> None:
+        self._watch.failed(error)
 
     def refuse(self, lane: Lane, votes: Waiting, reason: str) -> None:
         known = self._polls.held(lane.poll_id)
@@ -163,10 +158,12 @@ class Lanes:
     def dead_letter(self, columns: Columns, reason: str) -> None:
         """Settle refused votes by dead letters, one a message; `owner` numbers the inbox's messages."""
         event("votes-refused", poll=columns.poll, reason=reason, votes=len(columns))
-        for number in np.unique(columns.owner).tolist():
+        order = np.argsort(columns.owner, kind="stable")
+        numbers, starts = np.unique(columns.owner[order], return_index=True)
+        for number, rows in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):
             held = self._inbox.held.get(number)
             if held is not None:
-                part = columns.rows(columns.owner == number)
+                part = columns.rows(rows)
                 letter = refused(held.message_id, held.published_at, reason, part.encode())
                 self._inbox.refuse(number, len(part), letter)
 
@@ -178,10 +175,7 @@ class Lanes:
         return np.fromiter((number in held for number in owners.tolist()), np.bool_, len(owners))
 
     def parked_too_much(self) -> bool:
-        parts = [part.owner for lane in self.parked() for part in lane.waiting]
-        numbers = np.unique(np.concatenate(parts)).tolist() if parts else []
-        size = sum(held.size for number in numbers if (held := self._inbox.held.get(number)))
-        return len(numbers) * _PARKED_SHARE > limits.HELD_MESSAGES or size * _PARKED_SHARE > limits.HELD_BYTES
+        return self._inbox.over_share(part.owner for lane in self.parked() for part in lane.waiting)
 
     async def may_insert(self, poll_id: str, pulled_at: float) -> bool:
         known = self._polls.held(poll_id)

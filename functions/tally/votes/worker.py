@@ -21,7 +21,9 @@ from tally.votes import guard
 from tally.votes.admission import Admission
 from tally.votes.inbox import Inbox
 from tally.votes.known_polls import KnownPolls
+from tally.votes.lane import LET_GO_AFTER
 from tally.votes.lanes import Lanes
+from tally.votes.store_watch import StoreWatch
 
 PULLS = 4
 TRIAL_PAUSE = 5.0
@@ -64,11 +66,13 @@ class Worker:
         self._group = asyncio.TaskGroup()
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._inbox = Inbox(puller, publisher, dead_letter_topic)
-        self._polls = KnownPolls(store)
+        self._watch = StoreWatch(store)
+        self._polls = KnownPolls(store, self._watch)
         self._lanes = Lanes(
             store,
             self._polls,
             self._inbox,
+            self._watch,
             clock=clock,
             random=random,
             spawn=self._spawn,
@@ -93,6 +97,7 @@ class Worker:
         try:
             async with self._group:
                 inbox = self._spawn(self._inbox.run())
+                self._spawn(self._watch.run())
                 pulls = [self._spawn(self._pull_forever()) for _ in range(PULLS)]
                 event("worker-started")
                 code = await self._wait(stop, until_empty)
@@ -109,7 +114,7 @@ class Worker:
     def health(self) -> Health:
         parked = self._lanes.parked()
         thrashing = self._time() - self._lanes.thrashed_at < STUCK_AFTER
-        stuck_for = self._time() - self._moved_at
+        stuck_for = self._stuck_for()
         full = limits.BALLOTS_PER_PARTITION * 3 // 4
         body: dict[str, object] = {
             "held": len(self._inbox.held),
@@ -123,7 +128,7 @@ class Worker:
                 for lane in self._lanes.lanes.values()
                 if lane.counter.ballots >= full
             ],
-            "store_down": self._lanes.store_down,
+            "store_down": self._watch.down,
             "thrashing": thrashing,
             "stuck_seconds": round(stuck_for),
         }
@@ -163,17 +168,21 @@ class Worker:
         failures = 0
         while not self._stopping:
             try:
-                if self._lanes.store_down:
-                    async with self._trial:
-                        await asyncio.sleep(TRIAL_PAUSE)
-                        await self._pull(1 if self._lanes.store_down else limits.PULL_MESSAGES)
-                else:
-                    await self._pull(limits.PULL_MESSAGES)
+                await self._pull_while_down()
+                await self._pull(limits.PULL_MESSAGES)
                 failures = 0
             except BackendError as error:
                 failures += 1
                 event("pull-failed", level=logging.WARNING, status=error.status, reason=error.message)
                 await self._back_off(failures)
+
+    async def _pull_while_down(self) -> None:
+        """While the store is down, pull one trial message after each pause: one for all Pulls."""
+        while self._watch.down and not self._stopping:
+            async with self._trial:
+                await self._watch.until_up(TRIAL_PAUSE)
+                if self._watch.down:
+                    await self._pull(1)
 
     async def _pull(self, count: int) -> None:
         await self._inbox.reserve()
@@ -213,9 +222,15 @@ class Worker:
         progress = (self._inbox.settled_messages, self._lanes.progress)
         if progress != self._progress:
             self._moved_at = self._time()
-        elif not self._inbox.busy:
+        elif not self._inbox.busy and self._time() - self._inbox.let_go_at >= LET_GO_AFTER:
+            # Idle; what was let go is not settled: it comes again.
             self._moved_at = max(self._moved_at, self._answered_at)
         self._progress = progress
+
+    def _stuck_for(self) -> float:
+        """Return for how long nothing has moved; while the store is down, refusals and copies are no movement."""
+        since = self._watch.failing_since
+        return self._time() - (self._moved_at if since is None or not self._watch.down else min(since, self._moved_at))
 
     def _ended(self) -> int | None:
         now = self._time()

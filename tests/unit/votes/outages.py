@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from random import Random
 
 from tally.errors import BackendError, Busy, Unavailable
-from tally.ports import Outgoing, Upsert, Write
+from tally.ports import Key, Lookup, Outgoing, Upsert, Write
 from tally.testing.clock import VirtualClock
 from tally.testing.faults import FaultyPublisher, FaultyPuller, FaultyStore, Network
 from tally.testing.loop import VirtualLoop
@@ -34,12 +34,16 @@ STRAY_EVERY = 5  # seconds between votes for an option that there is not: they b
 WARM_UP, PATIENCE = 15, 400
 MADE = poll(partitions=4)
 POISONED = 2
+POLL_KIND = to_entity(MADE).key[0][0]
 _SHARDS = {keys.shard(MADE.id, number)[0][1] for number in range(MADE.partitions)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outage:
-    """`worker` and `function` name the calls that fail, of each; `latency`: mean seconds of one way for all calls."""
+    """`worker` and `function` name the calls that fail, of each; `latency`: mean seconds of one way for all calls.
+
+    `poisoned`: the worker's commits of one partition fail; `unreadable`: its reads of definitions.
+    """
 
     what: str
     seconds: int
@@ -48,6 +52,7 @@ class Outage:
     error: BackendError = DOWN
     latency: float = 0.005
     poisoned: bool = False
+    unreadable: bool = False
 
     def __str__(self) -> str:
         return f"{self.what}, {self.seconds} s"
@@ -55,20 +60,25 @@ class Outage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What came of an outage. Of messages: `held` at most, `tried`: pulled during the last half of it.
+    """What came of an outage. Of messages: `held` at most, `extended`: leases, `let_go`; `tried`: pulled during the
+    last half of it.
 
-    `refused`: answers of 503; `unhealthy`: seconds until health said so, None if it never did; `recovered`: seconds
-    from the end of the outage until all that had come in before was settled and health was good.
+    `refused`: answers of 503; `unhealthy`: seconds until health said so, None if it never did; `bad`: seconds in which
+    it did; `recovered`: seconds from the end of the outage until all that had come in before was settled and health was
+    good.
     """
 
     outage: Outage
     held: int
+    extended: int
+    let_go: int
     tried: int
     parked: tuple[int, ...]
     store_down: bool
     neighbours: int
     refused: int
     unhealthy: int | None
+    bad: int
     recovered: int
     accepted: int
     lost: int
@@ -87,6 +97,10 @@ class Row:
         if self.refused:
             said.append(f"{self.refused} answers of 503")
         said.append(f"held {self.held} at most")
+        if self.extended:
+            said.append(f"extended {self.extended} leases")
+        if self.let_go:
+            said.append(f"let {self.let_go} go")
         said.append("health good" if self.unhealthy is None else f"health bad after {self.unhealthy} s")
         return "; ".join(said)
 
@@ -106,6 +120,8 @@ OUTAGES = (
     ),
     Outage(what="both slow by 2 s", seconds=120, latency=1.0),
     Outage(what="one partition poisoned", seconds=600, poisoned=True),
+    Outage(what="definitions unreadable, worker", seconds=600, unreadable=True),
+    Outage(what="definitions unreadable, function", seconds=600, function=("get",)),
     Outage(what="permission on Datastore lost", seconds=600, worker=STORE, error=FORBIDDEN),
     Outage(what="permission to commit lost", seconds=600, worker=("commit",), error=FORBIDDEN),
     Outage(what="permission to pull lost", seconds=600, worker=("pull",), error=FORBIDDEN),
@@ -128,6 +144,23 @@ class _Watched(FakePubSub):
         if topic == "votes":
             self.open.update(dict.fromkeys(ids))
         return ids
+
+
+class _WorkersStore(FaultyStore):
+    unreadable = False
+
+    async def get(self, keys: Sequence[Key]) -> Lookup:
+        if self.unreadable and keys[0][0][0] == POLL_KIND:
+            raise DOWN
+        return await super().get(keys)
+
+
+class _WorkersPuller(FaultyPuller):
+    extended = 0
+
+    async def extend(self, ack_ids: Sequence[str], seconds: int) -> None:
+        self.extended += len(ack_ids)
+        await super().extend(ack_ids, seconds)
 
 
 class _Voters:
@@ -175,12 +208,13 @@ class _Scene:
         random = Random(seed)
         self.worker_plan, self.function_plan = (Plan(random, {}, latency=0.005) for _ in range(2))
         network = Network(self.worker_plan)
-        self.workers_store = FaultyStore(self.store, network)
+        self.workers_store = _WorkersStore(self.store, network)
+        self.workers_puller = _WorkersPuller(self.pubsub.puller("votes"), network)
         functions = [Function(self.store, self.pubsub, self.clock, self.function_plan) for _ in range(2)]
         self.voters = _Voters(functions, outage.seconds)
         self.worker = Worker(
             self.workers_store,
-            FaultyPuller(self.pubsub.puller("votes"), network),
+            self.workers_puller,
             FaultyPublisher(self.pubsub, network),
             dead_letter_topic="votes-dead",
             clock=self.clock,
@@ -215,6 +249,7 @@ class _Scene:
             plan.latency = self.outage.latency
         if self.outage.poisoned:
             self.workers_store.poison = _poison
+        self.workers_store.unreadable = self.outage.unreadable
 
     def _end(self) -> None:
         for plan in (self.worker_plan, self.function_plan):
@@ -222,10 +257,11 @@ class _Scene:
                 plan.break_down(call, None)
             plan.latency = 0.005
         self.workers_store.poison = None
+        self.workers_store.unreadable = False
 
     async def _watch(self) -> "_Watch":
         watch = _Watch()
-        before = self._counted()
+        before, extended, lent = self._counted(), self.workers_puller.extended, self._neither_settled_nor_held()
         for second in range(self.outage.seconds):
             if second == self.outage.seconds // 2:
                 watch.pulled = self.worker._inbox.next_number
@@ -233,7 +269,13 @@ class _Scene:
             watch.look(self.worker, second + 1)
         watch.pulled = self.worker._inbox.next_number - watch.pulled
         watch.neighbours = self._counted() - before
+        watch.extended = self.workers_puller.extended - extended
+        watch.let_go = self._neither_settled_nor_held() - lent
         return watch
+
+    def _neither_settled_nor_held(self) -> int:
+        inbox = self.worker._inbox
+        return inbox.next_number - inbox.settled_messages - len(inbox.held)
 
     def _counted(self) -> int:
         shards = (entity for entity in self.store.of_kind(keys.SHARD) if entity.key[0][1] in _SHARDS)
@@ -273,12 +315,15 @@ class _Scene:
         return Row(
             outage=self.outage,
             held=watch.held,
+            extended=watch.extended,
+            let_go=watch.let_go,
             tried=watch.pulled,
             parked=tuple(sorted(watch.parked)),
             store_down=watch.store_down,
             neighbours=watch.neighbours,
             refused=self.voters.refused,
             unhealthy=watch.unhealthy,
+            bad=watch.bad,
             recovered=recovered,
             accepted=len(accepted),
             lost=len(accepted - counted_ballots),
@@ -293,17 +338,21 @@ class _Watch:
 
     def __init__(self) -> None:
         self.held = 0
+        self.extended = 0
+        self.let_go = 0
         self.pulled = 0
         self.neighbours = 0
         self.parked: set[int] = set()
         self.store_down = False
         self.unhealthy: int | None = None
+        self.bad = 0
 
     def look(self, worker: Worker, second: int) -> None:
         health = worker.health()
         self.held = max(self.held, int(health.body["held"]))  # type: ignore[call-overload]  # an int
         self.parked.update(lane.partition for lane in worker._lanes.parked())
         self.store_down = self.store_down or bool(health.body["store_down"])
+        self.bad += not health.ok
         if not health.ok and self.unhealthy is None:
             self.unhealthy = second
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from random import Random
+from typing import Any
 
 from tally.clock import Clock, Stamps
 from tally.ports import Outgoing, Publisher, Puller, Received, Store, Upsert, read
@@ -54,18 +55,18 @@ class Pipeline:
             data = batch.encode(votes[start : start + size])
             await self.backend.publisher.publish("votes", [Outgoing(data, attributes)])
 
-    def worker(self, **options: object) -> Worker:
+    def worker(self, publisher: Publisher | None = None, **options: Any) -> Worker:
         return Worker(
             self.store,
             self.backend.puller("votes"),
-            self.backend.publisher,
+            publisher or self.backend.publisher,
             dead_letter_topic="votes-dead",
             clock=self.clock,
             random=Random(self.seed),
-            **options,  # type: ignore[arg-type]  # passed through
+            **options,
         )
 
-    async def drain(self, workers: int = 1, **options: object) -> list[int]:
+    async def drain(self, workers: int = 1, **options: Any) -> list[int]:
         return await asyncio.gather(
             *(self.worker(**options).run(asyncio.Event(), until_empty=True) for _ in range(workers))
         )

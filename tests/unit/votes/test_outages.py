@@ -37,24 +37,25 @@ def test_nothing_is_lost_or_doubled_and_recovery_needs_nobody(outage: Outage) ->
     assert row.recovered <= RECOVERED
 
 
-@pytest.mark.parametrize("outage", lasting(worker="get"), ids=str)
+@pytest.mark.parametrize("outage", lasting(worker="commit"), ids=str)
 def test_without_the_store_one_trial_message_is_pulled_in_five_seconds(outage: Outage) -> None:
     row = run(outage)
     assert row.store_down
     assert row.tried <= outage.seconds / 2 / 5 + 1
 
 
-@pytest.mark.parametrize("outage", [*lasting(worker="get"), *lasting(worker="pull")], ids=str)
-def test_health_says_so_when_nothing_moves_for_half_a_minute(outage: Outage) -> None:
-    unhealthy = run(outage).unhealthy
-    assert unhealthy is not None
-    assert 25 <= unhealthy <= STUCK
+@pytest.mark.parametrize("outage", [*lasting(worker="commit"), *lasting(worker="pull")], ids=str)
+def test_health_says_so_when_nothing_moves_for_half_a_minute_and_until_something_does(outage: Outage) -> None:
+    row = run(outage)
+    assert row.unhealthy is not None
+    assert 25 <= row.unhealthy <= STUCK
+    assert row.bad == outage.seconds - row.unhealthy + 1
 
 
 @pytest.mark.parametrize(
     "outage", [each for each in OUTAGES if not {"get", "commit"} & set(each.worker) and not each.poisoned], ids=str
 )
-def test_an_outage_of_pubsub_parks_no_partition(outage: Outage) -> None:
+def test_no_other_outage_parks_a_partition(outage: Outage) -> None:
     row = run(outage)
     assert (row.store_down, row.parked) == (False, ())
 
@@ -63,6 +64,14 @@ def test_an_outage_of_pubsub_parks_no_partition(outage: Outage) -> None:
 def test_a_second_without_a_service_is_nobodys_alarm(outage: Outage) -> None:
     row = run(outage)
     assert (row.unhealthy, row.parked, row.store_down) == (None, (), False)
+
+
+@pytest.mark.parametrize("outage", lasting(unreadable=True), ids=str)
+def test_without_definitions_what_is_known_counts_and_what_would_be_refused_waits(outage: Outage) -> None:
+    row = run(outage)
+    assert row.neighbours > outage.seconds / outages.STRAY_EVERY
+    assert row.let_go > 0
+    assert row.unhealthy is None
 
 
 @pytest.mark.parametrize("outage", lasting(poisoned=True), ids=str)
@@ -80,6 +89,6 @@ def test_permission_lost_is_an_outage_and_no_vote_is_blamed(outage: Outage) -> N
     assert row.neighbours == 0
 
 
-@pytest.mark.parametrize("outage", lasting(function="publish"), ids=str)
-def test_a_function_that_cannot_publish_answers_503(outage: Outage) -> None:
+@pytest.mark.parametrize("outage", [*lasting(function="publish"), *lasting(function="get")], ids=str)
+def test_a_function_that_cannot_publish_or_read_the_poll_answers_503(outage: Outage) -> None:
     assert run(outage).refused

@@ -213,6 +213,39 @@ def test_a_poison_partition_never_stops_its_neighbours(play: Callable[[Scene], N
     play(scene)
 
 
+def test_a_poison_partition_that_is_active_alone_does_not_slow_the_others_when_they_wake(
+    play: Callable[[Scene], None],
+) -> None:
+    """All that was tried for minutes has failed, and yet the store is not down: the worker finds that out by itself."""
+
+    async def scene(pipeline: Pipeline, store: ScriptedStore) -> None:
+        made, other = poll(partitions=1), poll("other", partitions=4)
+        await pipeline.prepare(made, other)
+
+        def poison(writes: Sequence[Write]) -> BackendError | None:
+            if shard_writes(writes) == {keys.shard("p", 0)}:
+                raise DOWN
+            return None
+
+        async with Running(pipeline.worker()) as running:
+            now = pipeline.clock.now()
+            await pipeline.publish(votes(made, [5_000], now) + votes(other, range(8), now))
+            await running.until(lambda: running.settled() == 1, 5)
+            store.on_commit = poison
+            for second in range(200):
+                await pipeline.publish(votes(made, range(second * 5, second * 5 + 5), pipeline.clock.now()), size=1)
+                await asyncio.sleep(1)
+                assert not running.worker.health().body["store_down"]
+            await pipeline.publish(votes(other, range(8, 508), pipeline.clock.now()), size=1)
+            await running.until(lambda: running.settled() == 501, 10)
+            store.on_commit = up
+            await running.until(lambda: running.settled() == 1_501, 200)
+        assert sum((await pipeline.totals(made)).values()) == 1_001
+        assert sum((await pipeline.totals(other)).values()) == 508
+
+    play(scene)
+
+
 @pytest.mark.parametrize("seconds", [1, 60, 600])
 @pytest.mark.parametrize("status", ["UNAVAILABLE", "PERMISSION_DENIED"])
 def test_an_outage_of_the_store_loses_nothing_and_needs_nobody(

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from random import Random
 
 import numpy as np
 import pytest
@@ -9,13 +10,15 @@ import pytest
 from tally import limits
 from tally.errors import BackendError, Unavailable
 from tally.ports import Key, Lookup, Outgoing, Received, Write
+from tally.testing.faults import FaultyPublisher, Network
 from tally.testing.loop import VirtualLoop
+from tally.testing.plan import Plan
 from tally.testing.store import key_of
 from tally.votes import keys
 from tally.votes.decoder import Decoded
-from tally.votes.inbox import Inbox
+from tally.votes.inbox import ACK_DEADLINE, Inbox
 from tally.votes.lanes import _LANE_BYTES
-from tests.unit.votes.pipeline import Pipeline, poll, votes
+from tests.unit.votes.pipeline import Pipeline, ballots_of, poll, votes
 from tests.unit.votes.scripted import ScriptedStore
 
 
@@ -95,6 +98,28 @@ def test_room_that_was_reserved_counts(tally_loop: VirtualLoop) -> None:
         assert not await has_room(inbox)
         inbox.release_room()
         assert await has_room(inbox)
+
+    tally_loop.run(main())
+
+
+def test_what_waits_for_its_acknowledgement_takes_room_until_its_lease_has_ended(tally_loop: VirtualLoop) -> None:
+    class Deaf(Service):
+        async def acknowledge(self, ack_ids: Sequence[str]) -> None:
+            raise Unavailable("down", status="UNAVAILABLE")
+
+    async def main() -> None:
+        service = Deaf()
+        inbox = Inbox(service, service, "dead")
+        keeping = asyncio.create_task(inbox.run())
+        numbers = take(inbox, received(1) * (limits.HELD_MESSAGES - limits.PULL_MESSAGES + 1))
+        inbox.settle(np.array(numbers))
+        assert not inbox.held
+        assert not await has_room(inbox)
+        assert inbox.busy
+        await asyncio.sleep(ACK_DEADLINE)
+        assert await has_room(inbox)
+        assert not inbox.busy
+        keeping.cancel()
 
     tally_loop.run(main())
 
@@ -273,5 +298,59 @@ def test_parked_partitions_hold_no_more_than_a_quarter(
         assert sum((await pipeline.totals(bad)).values()) == 6_000
         assert sum((await pipeline.totals(good)).values()) == 130
         assert await pipeline.dead_letters() == []
+
+    tally_loop.run(main())
+
+
+@pytest.mark.parametrize("stuck", ["definition unreadable", "dead letters unpublishable"])
+def test_what_cannot_be_settled_holds_no_more_than_a_quarter(
+    tally_loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch, stuck: str
+) -> None:
+    """More votes that are stuck than the worker may hold at all, and those of other polls still go on."""
+    monkeypatch.setattr(limits, "PULL_MESSAGES", 100)
+    monkeypatch.setattr(limits, "HELD_MESSAGES", 400)
+
+    async def main() -> None:
+        pipeline, bad, good = Pipeline(), poll("bad", partitions=1), poll("good", partitions=1)
+        await pipeline.prepare(bad, good)
+        plan = Plan(Random(1), {})
+        publisher = FaultyPublisher(pipeline.backend.publisher, Network(plan))
+        store = ScriptedStore(pipeline.store)
+        pipeline.store = store
+        worker = pipeline.worker(publisher=publisher)
+        down = Unavailable("down", status="UNAVAILABLE")
+
+        def unreadable(asked: Sequence[Key]) -> BackendError | None:
+            if keys.poll("bad") in asked:
+                raise down
+            return None
+
+        if stuck == "definition unreadable":
+            store.on_get = unreadable
+        else:
+            plan.break_down("publish", down)
+        stop = asyncio.Event()
+        running = asyncio.create_task(worker.run(stop))
+        await pipeline.publish(votes(good, range(10), pipeline.clock.now()))
+        await asyncio.sleep(2)
+        option = None if stuck == "definition unreadable" else "none"
+        await pipeline.publish(votes(bad, range(600), pipeline.clock.now(), option), size=1)
+        await asyncio.sleep(0.5)  # what is let go comes again on the second, and is let go in the same instant
+        for second in range(120):
+            await pipeline.publish(votes(good, range(10 + second, 11 + second), pipeline.clock.now()))
+            await asyncio.sleep(1)
+            inbox = worker._inbox
+            assert len(inbox.held) + len(inbox._lettered) <= limits.HELD_MESSAGES // 4 + 1
+        assert sum((await pipeline.totals(good)).values()) > 100
+        assert worker.health().ok
+        store.on_get = lambda asked: None
+        plan.break_down("publish", None)
+        await asyncio.sleep(100)
+        stop.set()
+        await running
+        dead = ballots_of(await pipeline.dead_letters())
+        assert len(dead) + sum((await pipeline.totals(bad)).values()) == 600
+        assert bool(dead) is (option is not None)
+        assert sum((await pipeline.totals(good)).values()) == 130
 
     tally_loop.run(main())

@@ -1,0 +1,78 @@
+"""Is the store down, or only a partition of it? A partition that fails cannot tell, least of all when it is alone.
+
+So once votes have failed to be committed for a while, and none has been, the worker tries the store itself, on a key of
+its own that nothing can poison: a lookup, then a commit. Reads that succeed prove nothing: the permission to write may
+be gone.
+"""
+
+import asyncio
+import logging
+
+from tally.errors import BackendError, Unavailable
+from tally.logs import event
+from tally.ports import Delete, Store
+from tally.votes import keys
+
+TRY_EVERY = 5.0
+# No poll's: outside the alphabet of poll ids. Nothing is ever stored there.
+_KEY = keys.shard("~alive", 0)
+
+
+class StoreWatch:
+    """`failing_since`: loop time of the first failure since a commit or a trial succeeded; None: there is none."""
+
+    def __init__(self, store: Store) -> None:
+        self.failing_since: float | None = None
+        self._store = store
+        self._time = asyncio.get_running_loop().time
+        self._up = asyncio.Event()
+        self._up.set()
+        self._failing = asyncio.Event()
+
+    @property
+    def down(self) -> bool:
+        return not self._up.is_set()
+
+    def failed(self, error: BackendError) -> None:
+        """Note that a partition's commit or read, or that of a definition, has failed; only outages count."""
+        if isinstance(error, Unavailable) and self.failing_since is None:
+            self.failing_since = self._time()
+            self._failing.set()
+
+    def succeeded(self) -> None:
+        """Note that a commit was taken."""
+        if self.down:
+            event("store-up")
+        self.failing_since = None
+        self._failing.clear()
+        self._up.set()
+
+    async def until_up(self, seconds: float) -> None:
+        """Wait until the store is up, at most so long."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._up.wait()
+        except TimeoutError:
+            pass
+
+    async def run(self) -> None:
+        """Try the store while calls fail, until cancelled."""
+        while True:
+            await self._failing.wait()
+            await asyncio.sleep(TRY_EVERY)
+            if self.failing_since is not None and self._time() - self.failing_since >= TRY_EVERY:
+                await self._try()
+
+    async def _try(self) -> None:
+        try:
+            await self._store.get([_KEY])
+            await self._store.commit([Delete(key=_KEY)])
+        except Unavailable as error:
+            if self.failing_since is not None:  # no commit was taken meanwhile
+                if not self.down:
+                    event("store-down", level=logging.ERROR, status=error.status, reason=error.message)
+                self._up.clear()
+            return
+        except BackendError:
+            pass  # refused, by a store that answers
+        self.succeeded()
