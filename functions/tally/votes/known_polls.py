@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from collections.abc import Callable
 from typing import NamedTuple
 
 from tally import limits
@@ -10,7 +11,6 @@ from tally.ports import Store, read
 from tally.votes import keys
 from tally.votes.poll import Poll
 from tally.votes.polls import from_entity
-from tally.votes.store_watch import StoreWatch
 
 # Also keeps hostile ids away from the store: it would refuse the whole lookup for one key that it does not take.
 _POLL_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
@@ -24,10 +24,16 @@ class Known(NamedTuple):
     sent: float
 
 
+def _ignore(_: BackendError) -> None:
+    """Tell nobody."""
+
+
 class KnownPolls:
-    def __init__(self, store: Store, watch: StoreWatch) -> None:
+    """`failed` is told of reads that fail."""
+
+    def __init__(self, store: Store, failed: Callable[[BackendError], None] = _ignore) -> None:
         self._store = store
-        self._watch = watch
+        self._failed = failed
         self._known: dict[str, Known] = {}
         self._waiting: dict[str, asyncio.Future[Known]] = {}
         self._reader: asyncio.Task[None] | None = None
@@ -54,7 +60,7 @@ class KnownPolls:
             try:
                 found, _ = await read(self._store, [keys.poll(poll_id) for poll_id in futures])
             except BackendError as error:
-                self._watch.failed(error)
+                self._failed(error)
                 for future in futures.values():
                     future.set_exception(error)
                     future.exception()  # whoever waits gets it; nobody may be left to

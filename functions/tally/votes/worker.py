@@ -67,7 +67,7 @@ class Worker:
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._inbox = Inbox(puller, publisher, dead_letter_topic)
         self._watch = StoreWatch(store)
-        self._polls = KnownPolls(store, self._watch)
+        self._polls = KnownPolls(store, self._watch.failed)
         self._lanes = Lanes(
             store,
             self._polls,
