@@ -113,6 +113,8 @@ CHUNK_BYTES = Limit(900_000, "bytes", "one chunk of a large payload or result")
 RUN_INLINE_BYTES = Limit(200_000, "bytes", "a payload or result that needs no chunks")
 PROGRESS_BYTES = Limit(4_000, "bytes", "what a task shows of its progress")
 RUN_ERROR_BYTES = Limit(64_000, "bytes", "an error text or traceback that is kept of a run")
+CONCURRENT_RUNS = Limit(1_000, "runs", "runs at once of one key, where a function has a limit")
+KEYS_HELD = Limit(10_000, "keys", "such keys that one worker remembers how busy they are")
 ATTEMPTS_KEPT = Limit(20, "attempts", "latest attempts that are kept of a run")
 
 TABLE = {name: value for name, value in globals().items() if isinstance(value, Limit)}

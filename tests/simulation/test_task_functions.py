@@ -1,7 +1,7 @@
 """Task functions under faults on virtual time: replies lost, commits late or twice, workers killed and frozen.
 
-Every call that was made ends, with the result of its function; no run is at work in two processes at once, unless one
-was suspended; no run is recorded as ended twice.
+Every call that was made ends, with the result of its function; no run is at work in two processes at once, and no more
+runs at once than the function's limit allows, unless one was suspended; no run is recorded as ended twice.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from tally.tasks.pace import Bounds
 from tally.tasks.push import Target
 from tally.tasks.results import Handle
 from tally.tasks.run import State
+from tally.tasks.semaphore import Concurrent
 from tally.tasks.system import TaskSystem
 from tally.testing.clock import VirtualClock
 from tally.testing.dispatcher import FakeDispatcher
@@ -42,6 +43,7 @@ FAULTS = {
     "query:refused": 0.03,
 }
 CALLS = 40
+AT_ONCE = 6
 PATIENT = RetryPolicy(max_attempts=-1, min_backoff=1, max_backoff=20)
 
 
@@ -54,6 +56,8 @@ class Run:
     at_work: dict[str, list[Process | None]] = field(default_factory=dict)
     ran: Counter[int] = field(default_factory=Counter)
     overlaps: int = 0
+    places: list[Process | None] = field(default_factory=list)
+    crowds: int = 0
     suspended: set[Process] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -64,7 +68,8 @@ class Run:
         self.store = FaultyStore(self.fake, Network(self.plan))
         self.dispatcher = FakeDispatcher(self.clock)
         self.registry = Registry()
-        self.function = self.registry.task("f", queue=self.queue, retry=PATIENT, timeout=90)(self.f)
+        limit = Concurrent("k", AT_ONCE)
+        self.function = self.registry.task("f", queue=self.queue, retry=PATIENT, timeout=90, limit=limit)(self.f)
 
     async def f(self, number: int) -> int:
         """Be the function: take a while, fail now and then; note who else is at it."""
@@ -73,6 +78,8 @@ class Run:
         self.overlaps += any(other is None or not (other.dead or other in self.suspended) for other in here)
         process = current_process()
         here.append(process)
+        self.crowds += self.others_at_work() >= AT_ONCE
+        self.places.append(process)
         try:
             await asyncio.sleep(self.random.random() * 70)
             if self.random.random() < 0.2:
@@ -81,6 +88,11 @@ class Run:
             return 2 * number
         finally:
             here.remove(process)
+            self.places.remove(process)
+
+    def others_at_work(self) -> int:
+        """Count the runs at work, but for those of the dead, and of the suspended, who may not know that it is over."""
+        return sum(other is None or not (other.dead or other in self.suspended) for other in self.places)
 
     def system(self, name: str) -> TaskSystem:
         return TaskSystem(
@@ -145,6 +157,7 @@ class Run:
         assert results == [2 * number for number in handles], "a call has another's result"
         assert set(self.ran) == set(handles), "a result without its function"
         assert self.overlaps == 0, "a run at work in two processes"
+        assert self.crowds == 0, "more at work at once than the limit allows"
         for handle in handles.values():
             status = await handle.status()
             assert status.state is State.DONE

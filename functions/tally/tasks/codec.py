@@ -79,6 +79,16 @@ class Codec:
         """Return the arguments by parameter name."""
         return self._signature.bind(*args, **kwargs).arguments
 
+    def complete(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments by parameter name, with the defaults of those that were not given."""
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return bound.arguments
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return tuple(self._signature.parameters)
+
     def encode_result(self, value: Any) -> bytes:
         """Return a result as JSON. Raises InvalidInput."""
         return bytes(self._encode("return", value))

@@ -25,6 +25,7 @@ from tally.tasks.codec import Codec
 from tally.tasks.events import RunEvent, kinds_of
 from tally.tasks.failure import Errors, Failures
 from tally.tasks.middleware import Middleware, Subscriber
+from tally.tasks.semaphore import Concurrent
 from tally.tasks.task import JSON, Duration, Task, Unique, check_queue, seconds
 
 if TYPE_CHECKING:
@@ -140,6 +141,7 @@ class Options:
 
     its outcome is awaited all the same, and its claim given up only after twice that time. `keep`: seconds that the
     record of a run stays after its end, None for ever (at least an hour). `failures`: which errors are retried.
+    `limit`: how many runs at once, over all workers.
     """
 
     queue: str = "default"
@@ -147,6 +149,7 @@ class Options:
     timeout: float = 600.0
     keep: float | None = DAY
     failures: Failures = FAILURES
+    limit: Concurrent | None = None
 
     def __post_init__(self) -> None:
         check_queue(self.queue)
@@ -162,6 +165,7 @@ class Registry:
     upgrades: dict[str, Upgrade] = field(default_factory=dict)
     middleware: list[Middleware] = field(default_factory=list)
     connected: Outlet | None = None
+    limited: bool = False  # a function has a `limit`
 
     def task(
         self,
@@ -174,18 +178,22 @@ class Registry:
         fatal: Errors = (),
         retry_for: Errors = (BaseException,),
         uncounted: Errors = (),
+        limit: Concurrent | None = None,
     ) -> Callable[[Callable[P, R]], Deferred[P, R]]:
         """Register a function under a name that is unique in the program; see `Options` and `Failures`.
 
         Raises Conflict.
         """
         failures = Failures(fatal=fatal, retry_for=retry_for, uncounted=uncounted)
-        options = Options(queue=queue, retry=retry, timeout=timeout, keep=keep, failures=failures)
+        options = Options(queue=queue, retry=retry, timeout=timeout, keep=keep, failures=failures, limit=limit)
 
         def register(function: Callable[P, R]) -> Deferred[P, R]:
             if name in self.functions:
                 raise Conflict(f"task {name!r} is registered already, by {self.functions[name].function!r}")
             deferred = Deferred(function, name, self, options)
+            if limit is not None:
+                limit.check(deferred.codec.parameters)
+                self.limited = True
             self.functions[name] = deferred
             return deferred
 

@@ -17,6 +17,7 @@ OUTBOX = "TaskOutbox"
 RUN = "TaskRun"
 PARKED = "TaskParked"
 BLOB = "TaskBlob"
+SEMAPHORE = "TaskSemaphore"
 
 # Composite indexes that the store must have before the queues run: (kind, properties). There are none.
 INDEXES: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -63,6 +64,10 @@ def run(run_id: str) -> Key:
 
 def parked(run_id: str) -> Key:
     return ((PARKED, run_id),)
+
+
+def semaphore(key: str) -> Key:
+    return ((SEMAPHORE, blake2b(key.encode(), digest_size=16).hexdigest()),)
 
 
 def chunk(blob_id: str, index: int) -> Key:

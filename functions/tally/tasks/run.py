@@ -112,8 +112,13 @@ class Over(msgspec.Struct, frozen=True):
     run: Run
 
 
-def claim(run: Run, *, token: str, worker: str, now: int, lease: int, hop: int | None) -> Claimed | Later | Over:
-    """Decide what a delivery finds: a run to start, one to come back for, or one that is over."""
+def claim(
+    run: Run, *, token: str, worker: str, now: int, lease: int, hop: int | None, full_until: int | None = None
+) -> Claimed | Later | Over:
+    """Decide what a delivery finds: a run to start, one to come back for, or one that is over.
+
+    `full_until`: no place is free for it, and it shall come back then.
+    """
     if run.token == token and run.state is State.RUNNING:
         return Claimed(run)  # our claim was applied and its reply lost
     if run.state in ENDED:
@@ -124,6 +129,8 @@ def claim(run: Run, *, token: str, worker: str, now: int, lease: int, hop: int |
         return _again(run, run.until + SECOND, hop)
     if run.state is not State.RUNNING and now < run.due - EARLY:
         return _again(run, run.due, hop)
+    if full_until is not None:
+        return _again(run, full_until, hop)
     run = _close_attempt(run, now, "lost", "the worker stopped without a word") if run.token else run
     attempt = Attempt(number=run.attempt + 1, worker=worker, started=now)
     return Claimed(

@@ -20,11 +20,12 @@ from msgspec.structs import replace
 
 from tally import limits
 from tally.clock import SECOND, Clock
-from tally.errors import BackendError, InvalidInput, NotFound
+from tally.errors import BackendError, InvalidInput
 from tally.logs import event
 from tally.ports import Store, Write
 from tally.tasks import blobs, events
 from tally.tasks import run as steps
+from tally.tasks.admission import FREE, Admission, Admitted, Full
 from tally.tasks.call import Call, Delivery, decode
 from tally.tasks.codec import Undecodable
 from tally.tasks.context import Context, running
@@ -34,13 +35,13 @@ from tally.tasks.middleware import call, is_cancelled, quietly, tell
 from tally.tasks.parked import Parked, write
 from tally.tasks.pool import WorkerPool, is_async
 from tally.tasks.pulse import LEASE, Pulse
+from tally.tasks.resolve import arguments, resolve
 from tally.tasks.run import Claimed, Later, Over, Run, State
 from tally.tasks.runs import Gone, Runs
 from tally.tasks.task import TRACE_HEADER
-from tally.tasks.verdict import EXPIRED, INTERRUPTED, Finish, Wait, judge
+from tally.tasks.verdict import EXPIRED, INTERRUPTED, LATE, Finish, Wait, judge
 
 _DEFAULTS = Options()  # for calls of functions that are not registered here
-_UPGRADES = 8  # renames in a row; more is a circle
 _LAST_WORDS = 2.0  # seconds to write that a shutdown ended an attempt
 
 
@@ -80,7 +81,10 @@ class _Attempt:
 
 
 class Runner:
-    """`pool` runs the functions; its size bounds how many at once. `patient=False` ignores times (eager mode)."""
+    """`pool` runs the functions; its size bounds how many at once. `admission` None: no function's limit counts.
+
+    `patient=False` ignores times (eager mode).
+    """
 
     def __init__(
         self,
@@ -92,6 +96,7 @@ class Runner:
         clock: Clock,
         random: Random,
         worker: str,
+        admission: Admission | None = None,
         patient: bool = True,
     ) -> None:
         self._registry = registry
@@ -101,6 +106,7 @@ class Runner:
         self._clock = clock
         self._random = random
         self._worker = worker
+        self._admission = admission
         self._patient = patient
 
     async def run(self, delivery: Delivery) -> Again | None:
@@ -111,7 +117,16 @@ class Runner:
             await self._park_at_once(delivery, error)
             return None
         token = f"{self._random.getrandbits(128):032x}"
-        found = await self._claim(delivery, call, token)
+        if self._admission is None:
+            return await self._run(delivery, call, token, FREE)
+        admitted = await self._admission.enter(call, call.id or delivery.id, token)
+        try:
+            return await self._run(delivery, call, token, admitted)
+        finally:
+            await self._admission.leave(admitted)
+
+    async def _run(self, delivery: Delivery, call: Call, token: str, admitted: Admitted | Full) -> Again | None:
+        found = await self._claim(delivery, call, token, admitted.at if isinstance(admitted, Full) else None)
         if isinstance(found, Later):
             return Again(found.at, None if delivery.hop is None else found.run.hop)
         if not isinstance(found, Claimed):
@@ -121,10 +136,14 @@ class Runner:
         pulse = Pulse(self._runs, self._clock, found.run.id, token, options.timeout)
         attempt = _Attempt(delivery=delivery, call=call, run=found.run, token=token, pulse=pulse, options=options)
         with suppress(Gone):
+            if isinstance(admitted, Admitted) and self._clock.now() >= admitted.until:
+                return await self._settle(attempt, LATE)
             return await self._perform(attempt)
         return None
 
-    async def _claim(self, delivery: Delivery, call: Call, token: str) -> Claimed | Later | Over | None:
+    async def _claim(
+        self, delivery: Delivery, call: Call, token: str, full_until: int | None
+    ) -> Claimed | Later | Over | None:
         found: Claimed | Later | Over | None = None
 
         def step(stored: Run | None) -> Run:
@@ -140,6 +159,7 @@ class Runner:
                 now=self._clock.now() if self._patient else max(self._clock.now(), run.due),
                 lease=round(LEASE * SECOND),
                 hop=delivery.hop,
+                full_until=full_until,
             )
             return found.run
 
@@ -149,11 +169,11 @@ class Runner:
     async def _perform(self, attempt: _Attempt) -> Again | None:
         if attempt.call.ends is not None and self._clock.now() >= attempt.call.ends:
             return await self._settle(attempt, EXPIRED)
-        data = await self._arguments(attempt.call)
+        data = await arguments(self._store, attempt.call)
         options = attempt.options
         try:
             await self._tell(events.started(attempt.run, self._worker))
-            deferred, args, kwargs = self._resolve(attempt.call, data)
+            deferred, args, kwargs = resolve(self._registry, attempt.call, data)
             options = deferred.options  # an upgraded call's are another function's
             result = await self._call(attempt, deferred, args, kwargs)
         except BaseException as error:  # whatever a function raises, the pool hands on
@@ -175,34 +195,6 @@ class Runner:
             return await self._settle(attempt, verdict)
         await self._done(attempt, deferred, result)
         return None
-
-    async def _arguments(self, call: Call) -> bytes:
-        """Return the arguments, empty where their blob is gone (which fits no JSON object)."""
-        try:
-            return await blobs.get(self._store, call.blob) if call.blob else bytes(call.arguments)
-        except NotFound:
-            return b""
-
-    def _resolve(self, call: Call, data: bytes) -> tuple[Deferred[..., Any], tuple[Any, ...], dict[str, Any]]:
-        """Find the function and its arguments, through upgrades where they do not fit. Raises Undecodable."""
-        name = call.call
-        for _ in range(_UPGRADES):
-            deferred = self._registry.functions.get(name)
-            problem = Undecodable(f"no task {name!r} is registered here", code="unknown-task")
-            if deferred is not None:
-                try:
-                    return deferred, *deferred.codec.decode(data)
-                except Undecodable as error:
-                    problem = error
-            upgrade = self._registry.upgrades.get(name)
-            if upgrade is None:
-                raise problem
-            try:
-                name, arguments = upgrade(msgspec.json.decode(data))
-                data = msgspec.json.encode(arguments)
-            except Exception as error:
-                raise Undecodable(f"upgrade of {name!r} failed: {error!r}") from error
-        raise Undecodable(f"upgrades of {call.call!r} go in a circle")
 
     async def _call(
         self, attempt: _Attempt, deferred: Deferred[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]

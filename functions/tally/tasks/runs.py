@@ -5,18 +5,20 @@ so it must know its own work when it meets it (run.py's tokens do that).
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import cast
 
 from msgspec.structs import replace
 
+from tally import limits
 from tally.clock import Clock
 from tally.errors import NotFound, Refused, Unavailable, UnsafeStore
-from tally.ports import Delete, Entity, Insert, OnConflict, Store, Update, Value, Write, read
+from tally.ports import Delete, Entity, Insert, Key, OnConflict, Store, Update, Value, Write, read
 from tally.retry import full_jitter
 from tally.tasks import blobs, expiry, keys
 from tally.tasks import run as steps
+from tally.tasks.rows import chunks
 from tally.tasks.run import Run, State
 
 _TRIES = 14  # about 10 s at least half the time: a store may refuse that long under contention
@@ -42,6 +44,14 @@ class Runs:
         if run is None:
             raise NotFound(f"no run {run_id!r}: never made, forgotten or expired")
         return run
+
+    async def claims(self, run_ids: Iterable[str], now: int) -> dict[str, int]:
+        """Return the tokens of the claims on these runs that stand, and until when (µs) each does."""
+        found: dict[Key, Entity] = {}
+        for part in chunks([keys.run(run_id) for run_id in set(run_ids)], limits.LOOKUP_KEYS):
+            found.update((await read(self._store, part))[0])
+        runs = [_run(entity) for entity in found.values()]
+        return {run.token: run.until for run in runs if run.token and run.until > now}
 
     async def change(self, run_id: str, step: Callable[[Run | None], Run], extra: tuple[Write, ...] = ()) -> Run:
         """Apply a step to the stored record, with `extra` writes in the same commit; return what is stored then.

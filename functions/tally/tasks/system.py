@@ -8,6 +8,7 @@ from random import Random
 from tally.clock import Clock
 from tally.errors import ConfigError
 from tally.ports import CallerVerifier, Dispatcher, Store
+from tally.tasks.admission import Admission
 from tally.tasks.call import Carrier, Delivery
 from tally.tasks.client import Tasks
 from tally.tasks.deferred import Registry
@@ -22,6 +23,7 @@ from tally.tasks.queue import PullQueue
 from tally.tasks.receiver import PushReceiver
 from tally.tasks.request import Requests, Send
 from tally.tasks.runner import Runner
+from tally.tasks.semaphore import Semaphores
 from tally.tasks.sweeper import Sweeper
 from tally.tasks.task import Task
 
@@ -64,6 +66,8 @@ class TaskSystem:
         self._worker = worker or f"{socket.gethostname()}:{os.getpid()}"
         self._shards = shards
         self._requests = None if dispatcher is None else Requests(registry, self.tasks, dispatcher, send)
+        semaphores = Semaphores(store, self.tasks.runs, clock, random)
+        self._admission = Admission(registry, store, semaphores, clock=clock, random=random)
         self._carriers: dict[str, Carrier] = {}
 
     def carrier(self, queue: str) -> Carrier:
@@ -137,6 +141,7 @@ class TaskSystem:
             clock=self._clock,
             random=self._random,
             worker=self._worker,
+            admission=self._admission,
         )
 
 

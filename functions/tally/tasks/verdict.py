@@ -36,6 +36,7 @@ class Wait:
 
 
 INTERRUPTED = Wait(delay=0.0, outcome="interrupted", error="the worker was stopped", counts=False)
+LATE = Wait(delay=1.0, outcome="interrupted", error="its place may have been given up meanwhile", counts=False)
 EXPIRED = Finish(state=State.FAILED, error="it expired before it ran", parked="expired")
 
 

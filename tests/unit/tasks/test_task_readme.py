@@ -16,6 +16,7 @@ from tally.tasks.context import Retry
 from tally.tasks.deferred import registry
 from tally.tasks.push import Target
 from tally.tasks.run import State
+from tally.tasks.semaphore import Concurrent
 from tally.tasks.system import TaskSystem
 from tally.testing.clock import VirtualClock
 from tally.testing.dispatcher import FakeDispatcher
@@ -55,6 +56,18 @@ async def test_deferred(tally_eager: Tasks) -> None:
     send_receipt = names["send_receipt"]
     assert await (await send_receipt.call(9, ["x"])).result(0) == 2
     assert (await (await send_receipt.call(9, ["x"])).status()).state is State.DISCARDED
+
+
+async def test_concurrent(tally_eager: Tasks) -> None:
+    fetched: list[str] = []
+
+    async def fetch(url: str) -> None:
+        fetched.append(url)
+
+    names = await example("concurrent", fetch=fetch)
+    await names["import_feed"].call("c", "https://feed.example/")
+    assert fetched == ["https://feed.example/"]
+    assert registry.functions["feed.import"].options.limit == Concurrent("customer-{customer}", 4)
 
 
 async def test_defer(tally_eager: Tasks) -> None:
