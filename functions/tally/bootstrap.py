@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from random import Random, SystemRandom
-from typing import cast
+from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
 from uuid import UUID
 
@@ -43,9 +43,12 @@ from tally.votes.recount import Recount
 from tally.votes.results import ResultsReader
 from tally.votes.stream import Streams
 from tally.votes.worker import Worker
-from tally.web import health, outgoing, polls, queues, results, tasks, votes
+from tally.web import health, metrics, outgoing, polls, queues, results, tasks, votes
 from tally.web.app import App, Route
 from tally.web.function import Function
+
+if TYPE_CHECKING:
+    from tally.metrics.telemetry import Telemetry
 
 
 async def open_backend(settings: Settings) -> Backend:
@@ -96,12 +99,25 @@ class World:
     token: Callable[[], bytes] = field(default=partial(secrets.token_bytes, 16))
 
 
-def public_site(settings: Settings, backend: Backend, world: World) -> Site:
+def telemetry(settings: Settings) -> "Telemetry":
+    """Compose the metrics of this process. The import is lazy: only workers and `tally serve` pay for the SDK's."""
+    from tally.metrics.telemetry import Telemetry
+
+    return Telemetry(settings.metrics_exporters)
+
+
+def metrics_routes(telemetry: "Telemetry") -> list[Route]:
+    return metrics.routes(telemetry.text, telemetry.content_type)
+
+
+def public_site(settings: Settings, backend: Backend, world: World, telemetry: "Telemetry | None" = None) -> Site:
     """Compose function `public`: votes in, polls and results out."""
     clock, random = world.clock, world.random
     definitions = Definitions(backend.store, clock, random, ballot_keys(settings))
     streams = _streams(settings)
     batcher = MicroBatcher(backend.publisher, clock, random, streams.linger_seconds)
+    if telemetry is not None:
+        telemetry.watch_intake(batcher)
     intake = Intake(definitions, batcher, Stamps(clock), streams, world.token)
     reader = ResultsReader(backend.store, definitions, clock)
     routes = [
@@ -118,11 +134,18 @@ def admin_site(settings: Settings, backend: Backend, world: World) -> Site:
     return Site(app=App([*admin_routes(settings, backend, world), *health.routes(None)]), closers=(backend.close,))
 
 
-def whole_site(settings: Settings, backend: Backend, world: World, system: TaskSystem | None = None) -> Site:
+def whole_site(
+    settings: Settings,
+    backend: Backend,
+    world: World,
+    system: TaskSystem | None = None,
+    telemetry: "Telemetry | None" = None,
+) -> Site:
     """Compose all functions on one address, for local work; what several have, the last one serves."""
-    public = public_site(settings, backend, world)
+    public = public_site(settings, backend, world, telemetry)
     pushed = [] if system is None else tasks.routes(system.receiver())
-    routes = [*public.app.routes, *admin_routes(settings, backend, world), *pushed]
+    measured = [] if telemetry is None else metrics_routes(telemetry)
+    routes = [*public.app.routes, *admin_routes(settings, backend, world), *pushed, *measured]
     return Site(app=App(routes), closers=public.closers)
 
 
@@ -221,11 +244,14 @@ async def open_tasks(settings: Settings, backend: Backend, world: World) -> Task
 
 
 @asynccontextmanager
-async def task_queues(environ: Mapping[str, str] | None = None) -> AsyncIterator[TaskSystem]:
+async def task_queues(
+    environ: Mapping[str, str] | None = None, *, telemetry: "Telemetry | None" = None
+) -> AsyncIterator[TaskSystem]:
     """Connect the task functions of this program to their queues for a while, by the environment's settings."""
     settings = config.load(os.environ if environ is None else environ)
     async with opened(settings) as backend:
-        system = await open_tasks(settings, backend, World())
+        ports = backend if telemetry is None else telemetry.timed(backend)
+        system = await open_tasks(settings, ports, World())
         try:
             yield system
         finally:

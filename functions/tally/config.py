@@ -63,6 +63,12 @@ VARIABLES = (
     Variable("TALLY_RUN_TASK_URL", "http://127.0.0.1:8080", "where the function `run_task` is served", "tasks"),
     Variable("TALLY_RUN_TASK_IAM", "false", "`true` where Cloud Run checks the tokens sent to `run_task`", "tasks"),
     Variable("TALLY_TASKS_ACCOUNT", "", "service account in the tokens that Cloud Tasks sends to `run_task`", "tasks"),
+    Variable(
+        "OTEL_METRICS_EXPORTER",
+        "",
+        "OpenTelemetry exporters, comma-separated, that get the metrics too: `otlp` (its package installed), `console`",
+        "local",
+    ),
     Variable("PUBSUB_EMULATOR_HOST", "", "host:port of a Pub/Sub emulator", "local"),
     Variable("DATASTORE_EMULATOR_HOST", "", "host:port of a Datastore emulator", "local"),
     Variable("CLOUD_TASKS_EMULATOR_HOST", "", "host:port of a Cloud Tasks emulator", "local"),
@@ -102,6 +108,7 @@ class Settings:
     run_task_url: str
     run_task_iam: bool
     tasks_account: str
+    metrics_exporters: str
     pubsub_emulator: str
     datastore_emulator: str
     cloud_tasks_emulator: str
@@ -151,6 +158,7 @@ def load(environ: Mapping[str, str]) -> Settings:
         run_task_url=value["TALLY_RUN_TASK_URL"],
         run_task_iam=_flag("TALLY_RUN_TASK_IAM", value["TALLY_RUN_TASK_IAM"]),
         tasks_account=value["TALLY_TASKS_ACCOUNT"],
+        metrics_exporters=value["OTEL_METRICS_EXPORTER"],
         pubsub_emulator=hosts["PUBSUB_EMULATOR_HOST"],
         datastore_emulator=hosts["DATASTORE_EMULATOR_HOST"],
         cloud_tasks_emulator=hosts["CLOUD_TASKS_EMULATOR_HOST"],

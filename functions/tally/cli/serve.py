@@ -13,6 +13,7 @@ import uvicorn
 from tally import bootstrap, config, logs
 from tally.cli.console import import_from_here, run
 from tally.errors import ConfigError
+from tally.tasks import deferred
 
 
 @click.command()
@@ -37,15 +38,17 @@ async def _serve(host: str, port: int, reuse_port: bool) -> None:
         raise ConfigError("TALLY_BACKEND=cloud: `tally serve` opens the admin routes to all; deploy the functions")
     import_from_here()
     listener = listen(host, port, reuse_port=reuse_port)
-    backend = await bootstrap.open_backend(settings)
+    telemetry = bootstrap.telemetry(settings)
+    backend = telemetry.timed(await bootstrap.open_backend(settings))
     await backend.prepare()
     if settings.backend == "emulator" and "TALLY_RUN_TASK_URL" not in os.environ:
         settings = replace(settings, run_task_url=f"http://{host}:{listener.getsockname()[1]}")
     world = bootstrap.World()
     system = await bootstrap.open_tasks(settings, backend, world)
-    site = bootstrap.whole_site(settings, backend, world, system)
+    telemetry.watch_tasks(deferred.registry, settings.push_queues)
+    site = bootstrap.whole_site(settings, backend, world, system, telemetry)
     stop = asyncio.Event()
-    sweeping = asyncio.create_task(system.sweeper(()).run())
+    beside = [asyncio.create_task(system.sweeper(()).run()), asyncio.create_task(telemetry.run())]
     pushing = None
     if settings.backend == "embedded" and settings.push_queues:
         pushing = asyncio.create_task(bootstrap.push_loop(settings, backend, world, system).run(stop))
@@ -57,11 +60,13 @@ async def _serve(host: str, port: int, reuse_port: bool) -> None:
         await server.serve(sockets=[listener])
     finally:
         stop.set()
-        sweeping.cancel()
+        for task in beside:
+            task.cancel()
         if pushing is not None:
             await pushing
         await system.close()
         await site.close()
+        telemetry.close()
 
 
 def _ignore(number: int, frame: FrameType | None) -> None:

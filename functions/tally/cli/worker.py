@@ -18,7 +18,9 @@ import uvicorn
 from tally import bootstrap, config, logs
 from tally.cli.console import import_from_here, run
 from tally.cli.serve import listen
+from tally.clock import SystemClock
 from tally.limits import STREAMS
+from tally.tasks import deferred
 from tally.tasks.pace import Bounds
 from tally.tasks.pool import THREADS
 from tally.votes.worker import Health
@@ -29,7 +31,7 @@ HEALTH_SECONDS = 30
 
 
 @click.command()
-@click.option("--host", default="0.0.0.0", show_default=True, help="Address of /live and /health.")
+@click.option("--host", default="0.0.0.0", show_default=True, help="Address of /live, /health and /metrics.")
 @click.option("--port", envvar="PORT", default=8081, show_default=True, show_envvar=True, help="0 takes a free one.")
 @click.option("--until-empty", is_flag=True, help="End when nothing is left: 0, or 3 if only what must wait came.")
 @click.option("--stream", type=click.IntRange(0, STREAMS - 1), help="Pull this stream, instead of TALLY_STREAM's.")
@@ -66,10 +68,18 @@ async def _run_tasks(
 ) -> int:
     import_from_here()
     stop = _stopped_by_signals()
-    async with bootstrap.task_queues() as system:
-        executor = system.executor(weights, bounds=bounds, strict=strict)
-        async with _state_on_port(App(health.routes(None)), host, port), _beside(system.sweeper(weights).run()):
-            return await executor.run(stop, until_empty=until_empty)
+    with contextlib.closing(bootstrap.telemetry(config.load(os.environ))) as telemetry:
+        async with bootstrap.task_queues(telemetry=telemetry) as system:
+            telemetry.watch_tasks(deferred.registry, weights)
+            executor = system.executor(weights, bounds=bounds, strict=strict)
+            telemetry.watch_queues(executor, SystemClock())
+            app = App([*health.routes(None), *bootstrap.metrics_routes(telemetry)])
+            async with (
+                _state_on_port(app, host, port),
+                _beside(system.sweeper(weights).run()),
+                _beside(telemetry.run()),
+            ):
+                return await executor.run(stop, until_empty=until_empty)
 
 
 def _leave(code: int) -> NoReturn:
@@ -103,20 +113,21 @@ async def _work(host: str, port: int, until_empty: bool, stream: int | None) -> 
     if stream is not None:
         settings = replace(settings, stream=stream)
     stop = _stopped_by_signals()
-    backend = await bootstrap.open_backend(settings)
-    try:
-        await backend.prepare()
-        logs.event("worker-pulls", subscription=settings.channel(settings.stream).subscription)
-        worker = bootstrap.vote_worker(settings, backend, bootstrap.World())
-        async with (
-            _state_on_port(App(health.worker_routes(worker)), host, port),
-            _beside(log_ill_health(worker.health)),
-        ):
-            gc.collect()
-            gc.freeze()  # what the start made stays: the collector need not look at it with each of its rounds
-            return await worker.run(stop, until_empty=until_empty)
-    finally:
-        await backend.close()
+    with contextlib.closing(bootstrap.telemetry(settings)) as telemetry:
+        async with bootstrap.opened(settings) as backend:
+            await backend.prepare()
+            logs.event("worker-pulls", subscription=settings.channel(settings.stream).subscription)
+            worker = bootstrap.vote_worker(settings, telemetry.timed(backend), bootstrap.World())
+            telemetry.watch_worker(worker)
+            app = App([*health.worker_routes(worker), *bootstrap.metrics_routes(telemetry)])
+            async with (
+                _state_on_port(app, host, port),
+                _beside(log_ill_health(worker.health)),
+                _beside(telemetry.run()),
+            ):
+                gc.collect()
+                gc.freeze()  # what the start made stays: the collector need not look at it with each of its rounds
+                return await worker.run(stop, until_empty=until_empty)
 
 
 async def log_ill_health(health: Callable[[], Health]) -> None:

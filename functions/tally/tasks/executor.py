@@ -110,6 +110,10 @@ class PullExecutor:
     def running(self) -> int:
         return len(self._held)
 
+    @property
+    def limit(self) -> int:
+        return self._limit
+
     async def run(self, stop: asyncio.Event, *, until_empty: bool = False) -> int:
         """Work until `stop`, or until the queues give nothing and nothing runs; return the exit code, 0.
 

@@ -51,6 +51,7 @@ class Lanes:
         memory: int = limits.CACHED_RECORD_BYTES,
     ) -> None:
         self.progress = 0
+        self.settled_votes = 0
         self.thrashed_at = float("-inf")
         self.lanes: dict[tuple[str, int], Lane] = {}
         self.running: dict[Lane, asyncio.Task[None]] = {}
@@ -135,6 +136,7 @@ class Lanes:
 
     def settle(self, owners: NDArray[np.intp]) -> None:
         self.progress += 1
+        self.settled_votes += len(owners)
         self._inbox.settle(owners)
 
     def committed(self) -> None:

@@ -67,6 +67,7 @@ class MicroBatcher:
         self._publishing: set[asyncio.Task[None]] = set()
         self._waiting_votes = 0
         self._waiting_bytes = 0
+        self.durable_votes = 0
         self._closed = False
         self._failing_since: dict[str, float] = {}
 
@@ -128,6 +129,7 @@ class MicroBatcher:
                 await self._publisher.publish(topic, [Outgoing(batch.encode(full.votes), _ATTRIBUTES)])
             failure = None
             self._failing_since.pop(topic, None)
+            self.durable_votes += len(full.votes)
         except (BackendError, TimeoutError) as error:
             event("publish-failed", topic=topic, votes=len(full.votes), reason=repr(error))
             self._failing_since.setdefault(topic, self._loop.time())

@@ -119,6 +119,7 @@ class Worker:
         body: dict[str, object] = {
             "held": len(self._inbox.held),
             "settled": self._inbox.settled_messages,
+            "settled_votes": self._lanes.settled_votes,
             "dead_letters": self._inbox.dead_letters,
             "newer_version": self._admission.newer_messages,
             "partitions": len(self._lanes.lanes),
