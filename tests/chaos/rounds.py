@@ -7,9 +7,7 @@ import asyncio
 import contextlib
 import dataclasses
 import os
-import sys
 import time
-from asyncio.subprocess import PIPE
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,10 +19,10 @@ import msgspec
 from emulator.http_client import Connection
 from emulator.local import Local
 from tally import bootstrap, config
-from tests.chaos import schedule
+from tests.chaos import judge, schedule
 from tests.chaos.proxy import Plan, proxy
 from tests.chaos.site import Site
-from tests.chaos.traffic import OPTIONS, POLLS, Broken, Traffic, read_counts
+from tests.chaos.traffic import OPTIONS, POLLS, Broken, Traffic
 
 CLIENTS = 12
 SETTLED_WITHIN = 60.0
@@ -78,7 +76,9 @@ async def play(here: Local, seed: int, *, length: float) -> Outcome:
             await site.start()
             quiet_at = await _disturb(site, traffic, plans, Random(f"{seed}:services"), length)
             counts = await _settle(site, traffic, quiet_at)
-            await asyncio.gather(site.stop(), _check_the_ledger(here, traffic, site.wrong), _check_letters(here, site))
+            await asyncio.gather(
+                site.stop(), judge.check_the_ledger(here, traffic, site.wrong), judge.check_letters(here, site.wrong)
+            )
         except (Broken, TimeoutError, OSError, EOFError) as error:
             site.wrong.append(str(error) or f"{error!r}: there was no answer in time")
         except BaseExceptionGroup as group:
@@ -171,7 +171,7 @@ async def _settle(site: Site, traffic: Traffic, quiet_at: float) -> dict[str, di
     counts: dict[str, dict[str, int]] = {}
     async with asyncio.timeout(2 * SETTLED_WITHIN):
         while True:
-            counts = {poll: await _results(site.addresses()[0], poll) for poll in traffic.counts}
+            counts = {poll: await judge.results(site.addresses()[0], poll) for poll in traffic.counts}
             held = await _held(site)
             if time.monotonic() > leases_end and counts == traffic.counts and not held:
                 return counts
@@ -179,13 +179,6 @@ async def _settle(site: Site, traffic: Traffic, quiet_at: float) -> dict[str, di
                 site.wrong.append(f"{held} messages are held; {counts} were counted, {traffic.counts} accepted")
                 return counts
             await asyncio.sleep(0.25)
-
-
-async def _results(address: str, poll: str) -> dict[str, int]:
-    """Return a poll's counts; empty while they cannot be read."""
-    async with Connection(address) as connection:
-        reply = await connection.request("GET", f"/v1/polls/{poll}/results")
-    return read_counts(reply) if reply.status == 200 else {}
 
 
 async def _held(site: Site) -> int:
@@ -197,29 +190,6 @@ async def _held(site: Site) -> int:
                 reply = await connection.request("GET", "/health")
             held += msgspec.convert(msgspec.json.decode(reply.body, type=dict[str, object])["held"], int)
     return held
-
-
-async def _check_the_ledger(here: Local, traffic: Traffic, wrong: list[str]) -> None:
-    """Have each poll recounted from its ledger."""
-    for poll, expected in traffic.counts.items():
-        tally = str(Path(sys.executable).parent / "tally")
-        recount = await asyncio.create_subprocess_exec(
-            tally, "recount", poll, "--json", env=here.environ, stdout=PIPE, stderr=PIPE
-        )
-        output, complaint = await recount.communicate()
-        if recount.returncode != 0:
-            wrong.append(f"tally recount {poll}: exit code {recount.returncode}: {complaint.decode()}")
-        elif (counts := msgspec.json.decode(output, type=dict[str, object])["counts"]) != expected:
-            wrong.append(f"tally recount {poll}: {counts}, {expected} were accepted")
-
-
-async def _check_letters(here: Local, site: Site) -> None:
-    """Every vote was good: there are no dead letters."""
-    settings = config.load(here.environ)
-    backend = await bootstrap.open_backend(settings)
-    letters = await backend.puller(settings.dead_letter_subscription).pull(100)
-    await backend.close()
-    site.wrong += [f"a dead letter: {letter.attributes}" for letter in letters]
 
 
 def _compare(sent: Mapping[str, Mapping[str, int]], counted: Mapping[str, Mapping[str, int]]) -> tuple[int, int]:

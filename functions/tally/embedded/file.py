@@ -8,6 +8,7 @@ last answered writes, but always a whole suffix of them, so that queue and ledge
 
 import os
 import re
+import shutil
 import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,6 +107,10 @@ class File:
         except OSError:
             return None
         return found.st_dev, found.st_ino
+
+    def short_of_room(self) -> bool:
+        """Say whether a log that grows could take the last of the disk."""
+        return shutil.disk_usage(self.path.parent).free < LOG_BYTES_KEPT
 
     def check(self, connection: Connection) -> None:
         """Raise Unavailable if the file was deleted or replaced since: what is written would be gone with it."""

@@ -29,6 +29,7 @@ ANSWER_SECONDS = 8.0
 HOUSEKEEPING_SECONDS = 60.0
 TRIES_ON_A_FULL_DISK = 8
 _CHUNKS = (1_024, 128, 16, 1)
+_NO_ROOM = ("SQLITE_FULL", "SQLITE_IOERR_WRITE")  # the latter by a quota or a process's limit
 
 
 class Transaction:
@@ -162,6 +163,8 @@ class Writer:
                     if self._loop.time() > kept_at + HOUSEKEEPING_SECONDS:
                         kept_at = self._loop.time()
                         self._write([self._housekeeping])
+                    if self._file.short_of_room():
+                        self._fold()
             except Exception as error:
                 outcomes = [_Outcome(job, None, translate(error, self._file.path)) for job in jobs]
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits for an answer
@@ -242,8 +245,16 @@ class Writer:
         with contextlib.suppress(sqlite3.Error):
             if self._connection is not None and self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
+        if failure.status in _NO_ROOM:
+            self._fold()
         if isinstance(failure, Unavailable) and failure.status not in ("SQLITE_FULL", "SQLITE_BUSY"):
             self._disconnect()
+
+    def _fold(self) -> None:
+        """Take the log into the file, so that its room is used anew and it takes none that the file needs to grow."""
+        with contextlib.suppress(sqlite3.Error):
+            if self._connection is not None:
+                self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def _disconnect(self) -> None:
         if self._connection is not None:

@@ -73,17 +73,22 @@ async def turns(backend: SqliteBackend, name: str) -> None:
 
 
 async def fill(backend: SqliteBackend, name: str) -> None:
-    """Publish until the file may not grow, say how that failed, and go on once it may."""
+    """Publish until the files may not grow, saying each failure; stop at the third in a row, go on once they may."""
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, most))
+    failures = 0
     for place in count():
         text = f"{name}-{place}"
         try:
             await backend.publisher.publish("votes", [Outgoing(text.encode().ljust(20_000), {})])
         except Unavailable as error:
             say(f"! {error.status}")
-            break
-        say(text)
+            failures += 1
+            if failures == 3:
+                break
+        else:
+            say(text)
+            failures = 0
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
     await backend.publisher.publish("votes", [Outgoing(b"after", {})])
     say("after")

@@ -112,16 +112,18 @@ async def test_processes_that_write_without_a_pause_do_not_starve_another(tmp_pa
 
 async def test_a_disk_that_is_full_is_an_outage_that_loses_nothing_and_ends_by_itself(tmp_path: Path) -> None:
     settings = _settings(tmp_path)
+    backend = await embedded.open(settings)
+    assert (await backend.store.get([(("Any", 1),)])).missing  # has it open: else the child's last close folds the log
     with _child(settings, "fill", "a") as child:
         said = [line.decode().strip() for line in _output(child).readlines()]
-    outage = next(place for place, line in enumerate(said) if line.startswith("!"))
-    assert said[outage] in ("! SQLITE_FULL", "! SQLITE_IOERR_WRITE")
-    assert outage > 20
-    assert said[outage + 1 :] == ["after"]
-    backend = await embedded.open(settings)
+    failures = {line for line in said if line.startswith("!")}
+    assert failures and failures <= {"! SQLITE_FULL", "! SQLITE_IOERR_WRITE"}
+    assert all(line in failures for line in said[-4:-1]) and said[-1] == "after"
+    published = [line for line in said if line not in failures]
+    assert len(published) * 20_000 > 1_500_000, "the log, folded, leaves the room to the messages"
     found = [text.strip() for text in await _pull_all(backend, "votes")]
     await backend.close()
-    assert found == [*said[:outage], "after"]
+    assert found == published
 
 
 def test_a_turn_belongs_to_one_process_and_goes_round(tmp_path: Path) -> None:

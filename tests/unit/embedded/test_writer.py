@@ -1,8 +1,10 @@
 import asyncio
 import fcntl
+import shutil
 import sqlite3
 import threading
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -100,6 +102,21 @@ async def test_a_full_disk_is_an_outage_that_ends_by_itself(settings: Settings, 
     await backend.store.commit([big])
     assert [message.data for message in await backend.puller("votes").pull(10)] == [b"before", b"small"]
     await backend.close()
+
+
+async def test_on_a_disk_short_of_room_the_log_stays_small(
+    backend: SqliteBackend, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = []
+    for free in (10_000_000_000, 1_000_000):
+        usage = shutil.disk_usage(settings.state)._replace(free=free)
+        monkeypatch.setattr(shutil, "disk_usage", mock.Mock(return_value=usage))
+        for _ in range(30):
+            await backend.publisher.publish("votes", [Outgoing(b"x" * 50_000, {})])
+        sizes.append((settings.state / "tally.sqlite3-wal").stat().st_size)
+    assert sizes[0] > 1_500_000
+    assert sizes[1] < sizes[0] + 200_000, "what was there is used anew"
+    assert len(await backend.puller("votes").pull(1_000)) == 60
 
 
 async def test_a_lock_that_is_never_given_back_becomes_an_outage(
