@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from asyncio.subprocess import PIPE
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
@@ -11,6 +12,35 @@ from emulator.http_client import Connection
 from emulator.local import Local
 from tally import bootstrap, config
 from tests.chaos.traffic import Traffic, read_counts
+
+
+async def until(so: Callable[[], Awaitable[bool]], *, seconds: float = 60) -> None:
+    """Wait until it is so, asking again and again; raise TimeoutError when it takes too long."""
+    async with asyncio.timeout(seconds):
+        while True:
+            if await so():
+                return
+            await asyncio.sleep(0.1)
+
+
+async def counted(address: str, traffic: Traffic) -> None:
+    """Wait until the results are what was accepted."""
+
+    async def so() -> bool:
+        return {poll: await results(address, poll) for poll in traffic.counts} == traffic.counts
+
+    await until(so)
+
+
+async def hold_exact(here: Local, address: str, traffic: Traffic) -> None:
+    """Wait until what was accepted is counted; then the ledgers must agree, and no dead letters be there."""
+    await counted(address, traffic)
+    wrong: list[str] = []
+    for poll in traffic.counts:
+        _, recounted = await bootstrap.recount(config.load(here.environ), poll, lambda partitions: None)
+        wrong += recounted.differences
+    await check_letters(here, wrong)
+    assert wrong == []
 
 
 async def results(address: str, poll: str) -> dict[str, int]:

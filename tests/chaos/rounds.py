@@ -124,12 +124,17 @@ async def prepare(here: Local) -> None:
     await backend.prepare()
     await backend.close()
     with here.started(here.function("admin")) as admin:
-        async with Connection(admin.address) as connection:
-            for poll in POLLS:
-                options = [{"id": option, "label": option} for option in OPTIONS]
-                body = msgspec.json.encode({"title": "?", "options": options, **poll})
-                made = await connection.request("POST", "/v1/polls", body)
-                assert made.status == 201, made.body
+        await make_polls(admin.address)
+
+
+async def make_polls(address: str) -> None:
+    """Make the polls that clients vote in."""
+    async with Connection(address) as connection:
+        for poll in POLLS:
+            options = [{"id": option, "label": option} for option in OPTIONS]
+            body = msgspec.json.encode({"title": "?", "options": options, **poll})
+            made = await connection.request("POST", "/v1/polls", body)
+            assert made.status == 201, made.body
 
 
 async def _disturb(site: Site, traffic: Traffic, plans: Mapping[str, Plan], random: Random, length: float) -> float:
