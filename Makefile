@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 VOTES ?= 100000
 WORKERS ?= 2
+STREAMS ?= 1
 SEEDS ?= 1000
 SEED ?=
 ROUNDS ?= 30
@@ -20,10 +21,10 @@ $(VENV)/installed: requirements.txt tests/requirements.txt pyproject.toml
 	touch $@
 
 demo: setup
-	$(BIN)/python -m emulator.demo --votes $(VOTES) --workers $(WORKERS) $(ARGS)
+	$(BIN)/python -m emulator.demo --votes $(VOTES) --workers $(WORKERS) --streams $(STREAMS) $(ARGS)
 
 run: setup
-	$(BIN)/python -m emulator.run $(ARGS)
+	$(BIN)/python -m emulator.run --streams $(STREAMS) $(ARGS)
 
 test: setup
 	$(BIN)/python -m pytest $(ARGS)

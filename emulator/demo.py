@@ -52,6 +52,7 @@ class Demo:
         self.counted = 0
         self.killed_at = 0.0
         self.workers: list[Process] = []
+        self._stream_of: dict[Process, int] = {}
         self._allowed = 0.5
         self._more_allowed = asyncio.Condition()
         self._progress = progress
@@ -62,10 +63,11 @@ class Demo:
         self._stack = ExitStack()
         self._random = Random(1)
 
-    async def start_worker(self) -> None:
-        worker = Process(self.here.worker("--verbose"), self.here.logs)
+    async def start_worker(self, stream: int) -> None:
+        worker = Process(self.here.worker("--verbose", stream=stream), self.here.logs)
         self._stack.callback(worker.stop)
         self.workers.append(worker)
+        self._stream_of[worker] = stream
         await asyncio.to_thread(worker.wait_until_ready)
 
     def close(self) -> None:
@@ -179,7 +181,7 @@ class Demo:
             self.killed_at = time.monotonic()
             self._console.print(f"killed worker {victim.address} at {share:.0%} counted")
             await self._allow(2)
-            await self.start_worker()
+            await self.start_worker(self._stream_of[victim])
             return
 
     async def _allow(self, share: float) -> None:
@@ -224,7 +226,7 @@ def pulled(log: Path) -> list[str]:
     return ids
 
 
-async def _demo(here: Local, votes: int, workers: int, console: Console) -> dict[str, object]:
+async def _demo(here: Local, votes: int, workers: int, streams: int, console: Console) -> dict[str, object]:
     columns = (
         TextColumn("{task.description:8}"),
         BarColumn(),
@@ -238,8 +240,8 @@ async def _demo(here: Local, votes: int, workers: int, console: Console) -> dict
         try:
             with here.started(here.function("admin")) as admin, here.started(here.function("public")) as public:
                 await _make_poll(admin.address, votes)
-                for _ in range(workers):
-                    await demo.start_worker()
+                for number in range(max(workers, streams)):
+                    await demo.start_worker(number % streams)
                 sending_from = time.monotonic()
                 await demo.run(public.address)
                 counts = await demo.counts(public.address)
@@ -281,16 +283,17 @@ async def _make_poll(admin: str, votes: int) -> None:
 @click.option("--votes", type=click.IntRange(1_000), default=100_000, show_default=True)
 @click.option("--workers", type=click.IntRange(1, 8), default=2, show_default=True)
 @click.option("--backend", type=click.Choice(["auto", "emulator", "embedded"]), default="auto", show_default=True)
-def main(votes: int, workers: int, backend: str) -> None:
+@click.option("--streams", type=click.IntRange(1, 8), default=1, show_default=True, help="Each has a worker at least.")
+def main(votes: int, workers: int, backend: str, streams: int) -> None:
     """Count votes on this machine while a worker is killed; the last line is JSON, exit code 0 if it was exact."""
     console = Console(stderr=True)
     heed_signals()
     try:
         with (
             tempfile.TemporaryDirectory(prefix="tally-demo-") as state,
-            local(cast(BackendChoice, backend), Path(state)) as here,
+            local(cast(BackendChoice, backend), Path(state), streams=streams) as here,
         ):
-            result = asyncio.run(_demo(here, votes, workers, console))
+            result = asyncio.run(_demo(here, votes, workers, streams, console))
     except (Failed, google.Missing, StartError) as error:
         raise click.ClickException(str(error)) from error
     except TimeoutError as error:

@@ -44,8 +44,8 @@ class Local:
         """Serve both targets on one port; 0 takes a free one."""
         return replace(self._tally("serve", "serve", *options, "--port"), port=port)
 
-    def worker(self, *options: str) -> Program:
-        return self._tally("worker", "worker", "--host", "127.0.0.1", *options, "--port")
+    def worker(self, *options: str, stream: int = 0) -> Program:
+        return self._tally("worker", "worker", "--host", "127.0.0.1", "--stream", str(stream), *options, "--port")
 
     def _tally(self, name: str, *arguments: str) -> Program:
         return Program(
@@ -80,10 +80,13 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 
 @contextlib.contextmanager
-def local(choice: BackendChoice, state: Path) -> Iterator[Local]:
-    """Run a backend; `auto` takes Google's emulators or, where they are not installed, embedded, and says so."""
+def local(choice: BackendChoice, state: Path, *, streams: int = 1) -> Iterator[Local]:
+    """Run a backend; `auto` takes Google's emulators or, where they are not installed, embedded, and says so.
+
+    Its processes publish to so many streams; each wants a worker.
+    """
     logs = state / "logs"
-    environ = {**os.environ, "TALLY_STATE": str(state)}
+    environ = {**os.environ, "TALLY_STATE": str(state), "TALLY_STREAMS": str(streams)}
     with contextlib.ExitStack() as leaving:
         hosts: Mapping[str, str] = {}
         if choice != "embedded":

@@ -25,32 +25,35 @@ Make a poll, vote, and read the result:
 @click.option("--backend", type=click.Choice(["auto", "emulator", "embedded"]), default="auto", show_default=True)
 @click.option("--state", type=click.Path(path_type=Path), default=Path(".tally"), show_default=True)
 @click.option("--port", default=8080, show_default=True, help="Port of the functions; 0 takes a free one.")
-def main(backend: str, state: Path, port: int) -> None:
+@click.option("--streams", type=click.IntRange(1, 8), default=1, show_default=True, help="Each has a worker.")
+def main(backend: str, state: Path, port: int, streams: int) -> None:
     """Keep Tally running on this machine, until SIGINT or SIGTERM."""
     heed_signals()
     try:
-        _run(cast(BackendChoice, backend), state, port)
+        _run(cast(BackendChoice, backend), state, port, streams)
     except (google.Missing, StartError) as error:
         raise click.ClickException(str(error)) from error
 
 
-def _run(backend: BackendChoice, state: Path, port: int) -> None:
+def _run(backend: BackendChoice, state: Path, port: int, streams: int) -> None:
     with (
         contextlib.suppress(KeyboardInterrupt),
-        local(backend, state) as here,
+        local(backend, state, streams=streams) as here,
         here.started(here.serve(port)) as serve,
-        here.started(here.worker()) as worker,
+        contextlib.ExitStack() as stack,
     ):
+        workers = [stack.enter_context(here.started(here.worker(stream=stream))) for stream in range(streams)]
         click.echo(f"backend   {here.backend}")
         for name, value in here.environ.items():
             if name.endswith("_EMULATOR_HOST"):
                 click.echo(f"          {name}={value}")
         click.echo(f"          TALLY_RUN_TASK_URL=http://{serve.address}")
         click.echo(f"function  http://{serve.address}")
-        click.echo(f"worker    http://{worker.address}/health")
+        for worker in workers:
+            click.echo(f"worker    http://{worker.address}/health")
         click.echo(f"logs      {here.logs}\n")
         click.echo(_TRY.format(url=f"http://{serve.address}"))
-        while serve.running and worker.running:
+        while serve.running and all(worker.running for worker in workers):
             time.sleep(0.5)
         raise click.ClickException(f"a process ended by itself: see {here.logs}")
 

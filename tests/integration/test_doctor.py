@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from tally import bootstrap, config
 from tally.cli import main
 from tally.cli.console import run
+from tally.ports import Outgoing
 from tests.conftest import Hosts
 
 
@@ -56,6 +57,22 @@ def test_a_subscription_of_another_topic_is_found_with_its_command(environ: dict
     (wrong,) = [finding for finding in findings if finding["level"] == "wrong"]
     assert wrong["check"] == "subscription"
     assert wrong["mend"]
+
+
+def test_votes_in_a_stream_that_no_function_names_are_found_with_the_command_that_counts_them(
+    environ: dict[str, str],
+) -> None:
+    async def leave_a_message() -> None:
+        settings = config.load(environ | {"TALLY_STREAMS": "2"})
+        async with bootstrap.opened(settings) as backend:
+            await backend.prepare()
+            await backend.publisher.publish(settings.channel(1).topic, [Outgoing(b"left", {})])
+
+    run(leave_a_message())
+    code, findings = _doctor(environ)
+    (wrong,) = [finding for finding in findings if finding["level"] == "wrong"]
+    assert (code, wrong["check"], wrong["mend"]) == (1, "streams", "tally worker --stream 1 --until-empty")
+    assert _doctor(environ | {"TALLY_STREAMS": "2"})[0] == 0
 
 
 def test_hosts_that_do_not_answer_end_the_round(tmp_path: Path) -> None:
