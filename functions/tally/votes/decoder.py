@@ -95,6 +95,8 @@ class _Decoder:
         except _UNDECODABLE:
             self._add_loose(number, message)
             return
+        if decoded.v == VERSION and len(decoded.groups) == 1 and self._take_one(number, decoded.groups[0]):
+            return
         if decoded.v != VERSION:
             self._other_version(number, message, decoded.v)
         elif _too_many(message.data, decoded):
@@ -129,6 +131,28 @@ class _Decoder:
                 self._take_votes(number, group, bytes(raw), rest)
         self._add_rest(number, message, rest)
 
+    def _take_one(self, number: int, group: Group) -> bool:
+        """Take in a message's only group, of one sound vote, as a quiet function sends; False for any other group.
+
+        A Pull is mostly made of these, so that all is in one body: a call would cost as much as what it does.
+        """
+        if len(group.choices) != 1 or len(group.accepted_at) != 1:
+            return False
+        (choice,), (instant,) = group.choices, group.accepted_at
+        try:
+            ballot = a2b_base64(group.ballots, strict_mode=True)
+        except ValueError:
+            return False
+        if len(ballot) != BALLOT_BYTES or not (0 <= choice < len(group.options) and 0 < instant < INSTANT_LIMIT):
+            return False
+        draft = self._drafts.get(group.poll) or self._draft(group.poll)
+        draft.ballots.append(ballot)
+        draft.choices.append(draft.number(group.options[choice]))
+        draft.accepted_at.append(instant)
+        draft.owner.append(number)
+        self.votes[number] = 1
+        return True
+
     def _take(self, number: int, group: Group) -> bool:
         """Take in a group whose every vote is sound; False if one may not be."""
         count = len(group.choices)
@@ -140,8 +164,6 @@ class _Decoder:
             return False
         if len(ballots) != count * BALLOT_BYTES or len(group.accepted_at) != count:
             return False
-        if count == 1:
-            return self._take_one(number, group, ballots)
         if (
             min(group.choices) < 0
             or max(group.choices) >= len(group.options)
@@ -156,19 +178,6 @@ class _Decoder:
         draft.accepted_at += group.accepted_at
         draft.owner += [number] * count
         self.votes[number] += count
-        return True
-
-    def _take_one(self, number: int, group: Group, ballot: bytes) -> bool:
-        """Take in a group of one vote: what a quiet function sends, message after message."""
-        choice, instant = group.choices[0], group.accepted_at[0]
-        if not (0 <= choice < len(group.options) and 0 < instant < INSTANT_LIMIT):
-            return False
-        draft = self._draft(group.poll)
-        draft.ballots.append(ballot)
-        draft.choices.append(draft.number(group.options[choice]))
-        draft.accepted_at.append(instant)
-        draft.owner.append(number)
-        self.votes[number] += 1
         return True
 
     def _take_votes(self, number: int, group: Group | _LooseGroup, raw: bytes, rest: _Rest) -> None:

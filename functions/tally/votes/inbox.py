@@ -8,8 +8,8 @@ definition cannot be read, dead letters that cannot be published.
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,9 +31,11 @@ _ATTRIBUTE_BYTES = 400
 _SHARE = 4
 
 
-@dataclass(slots=True, eq=False)
-class Held:
-    """A message: how many of its votes are not settled, and the dead letters to publish once none is."""
+class Held(msgspec.Struct, eq=False, gc=False):
+    """A message: how many of its votes are not settled, and the dead letters to publish once none is.
+
+    There may be 60,000 of them, in no cycle: the garbage collector is to pass them over.
+    """
 
     ack_id: str
     message_id: str
@@ -91,16 +93,18 @@ class Inbox:
         """
         expires = self._time() + ACK_DEADLINE
         first, self.next_number = self.next_number, self.next_number + len(messages)
+        open_votes, letters_of = decoded.votes.get, decoded.letters
         for number, (message, instant) in enumerate(zip(messages, published, strict=True), start=first):
-            votes = decoded.votes.get(number)
+            votes = open_votes(number)
             if votes is None:
                 continue
-            letters = tuple(decoded.letters.get(number, ()))
-            held = Held(message.ack_id, message.message_id, instant, len(message.data), expires, votes, letters)
-            self.held[number] = held
-            self._bytes += held.size
+            letters = tuple(letters_of.get(number, ())) if letters_of else ()
+            size = len(message.data)
+            self.held[number] = held = Held(message.ack_id, message.message_id, instant, size, expires, votes, letters)
+            self._bytes += size
             if not held.open:
-                self._done(number)
+                self._done(number, held)
+        self._wake()
 
     def settle(self, owners: NDArray[np.intp]) -> None:
         """Count votes of messages (one number a vote) as settled. Messages let go meanwhile are passed over."""
@@ -111,14 +115,17 @@ class Inbox:
         self._settle(np.full(votes, owner, np.intp), (letter,))
 
     def _settle(self, owners: NDArray[np.intp], letters: tuple[Outgoing, ...]) -> None:
-        for number, votes in zip(*(column.tolist() for column in np.unique(owners, return_counts=True)), strict=True):
+        numbers, counts = np.unique(owners, return_counts=True)
+        for number, votes in zip(numbers.tolist(), counts.tolist(), strict=True):
             held = self.held.get(number)
             if held is None:
                 continue
             held.open -= votes
-            held.letters += letters
+            if letters:
+                held.letters += letters
             if not held.open:
-                self._done(number)
+                self._done(number, held)
+        self._wake()
 
     def let_go(self, numbers: Iterable[int]) -> None:
         """Stop extending messages and forget them."""
@@ -166,10 +173,10 @@ class Inbox:
             and self._bytes + self._lettered_bytes + pulls * limits.PULL_BYTES <= limits.HELD_BYTES
         )
 
-    def _done(self, number: int) -> None:
-        held = self.held.pop(number)
+    def _done(self, number: int, held: Held) -> None:
+        """Take a message all of whose votes are settled out of what is held; `_wake` comes after the last."""
+        del self.held[number]
         self._bytes -= held.size
-        self._room.set()
         if held.letters and _over_share(len(self._lettered) + 1, self._lettered_bytes + held.size):
             self.let_go_at = self._time()
             return
@@ -177,10 +184,16 @@ class Inbox:
         if held.letters:
             self._lettered.append(held)
             self._lettered_bytes += held.size
-            self._wake_letter.set()
         else:
             self._acks.append(held)
             self._unacknowledged += 1
+
+    def _wake(self) -> None:
+        """Let those go on who wait for settled messages."""
+        self._room.set()
+        if self._lettered:
+            self._wake_letter.set()
+        if self._acks:
             self._wake_ack.set()
 
     async def _extend_forever(self) -> None:
