@@ -5,6 +5,7 @@ import struct
 from base64 import b64decode
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias
 
@@ -59,10 +60,15 @@ def _copies(message: dict[str, Any]) -> Iterable[Copy]:
             yield Copy(group["poll"], ballots[16 * row : 16 * row + 16], group["options"][choice], at)
 
 
-def records(segment: Entity) -> list[Record]:
+def records(segment: Entity) -> Sequence[Record]:
     """Return the records of a Segment entity: 24 bytes each, ballot id, then accepted_at · 1024 + option number."""
     data = segment.properties["records"]
     assert isinstance(data, bytes)
+    return _records(data)
+
+
+@lru_cache(maxsize=1_000)  # a segment is looked at when it is written, and by several oracles in the end
+def _records(data: bytes) -> Sequence[Record]:
     return [Record(ballot, (rank >> 10, rank & 1023)) for ballot, rank in struct.iter_unpack(">16sQ", data)]
 
 

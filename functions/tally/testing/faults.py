@@ -8,6 +8,8 @@ A call travels outside its caller's process and is applied even when the caller 
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from tally.errors import BackendError
@@ -22,7 +24,7 @@ class Network:
     """Carries calls to a service and answers back, as the plan says.
 
     `late` counts the calls that failed and are still to be applied. `waiting` names the calls in which the service may
-    wait: each is carried by a task. The others must answer at once, as the fakes do: that is a third faster.
+    wait: it does so in a task. The others must answer at once, as the fakes do: that is a third faster.
     """
 
     def __init__(self, plan: Plan, *, waiting: Collection[str] = CALLS) -> None:
@@ -30,42 +32,21 @@ class Network:
         self._waiting = waiting
         self.late = 0
         self._outside = no_process()
-        self._carriers: set[asyncio.Task[None]] = set()
+        self._services: set[asyncio.Task[object]] = set()
 
     async def call(self, name: str, send: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Make a call by `send`, which may be used later than now, twice, or not at all."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
         fate = self.plan.fate(name)
-        if name in self._waiting:
-            carrier = loop.create_task(self._carry(send, fate, answer), context=self._outside.copy())
-            self._carriers.add(carrier)
-            carrier.add_done_callback(self._carriers.discard, context=self._outside)
-        else:
-            loop.call_later(fate.there, self._deliver, send, fate, answer, context=self._outside)
+        deliver = self._deliver_waiting if name in self._waiting else self._deliver
+        loop.call_later(fate.there, deliver, send, fate, answer, context=self._outside)
         return await answer
 
-    async def _carry(self, send: Callable[[], Coroutine[Any, Any, T]], fate: Fate, answer: asyncio.Future[T]) -> None:
-        """Carry a call to a service that may wait."""
-        await asyncio.sleep(fate.there)
-        if fate.before is not None:
-            _settle(answer, fate.before)
-            if fate.late is None:
-                return
-            self.late += 1
-            await asyncio.sleep(fate.late)
-            self.late -= 1
-        outcome: T | BackendError
-        for _ in range(fate.times):
-            try:
-                outcome = await send()
-            except BackendError as error:
-                outcome = error
-        await asyncio.sleep(fate.back)
-        _settle(answer, fate.after or outcome)
+    # What follows runs outside all processes.
 
     def _deliver(self, send: Callable[[], Coroutine[Any, Any, T]], fate: Fate, answer: asyncio.Future[T]) -> None:
-        """Bring a call to a service that answers at once, or its refusal back; runs outside all processes."""
+        """Bring a call to a service that answers at once, or its refusal back."""
         loop = asyncio.get_running_loop()
         if fate.before is not None:
             _settle(answer, fate.before)
@@ -80,6 +61,38 @@ class Network:
     def _deliver_late(self, send: Callable[[], Coroutine[Any, Any, object]]) -> None:
         self.late -= 1
         _at_once(send)
+
+    def _deliver_waiting(
+        self, send: Callable[[], Coroutine[Any, Any, T]], fate: Fate, answer: asyncio.Future[T]
+    ) -> None:
+        """Bring a call to a service that may wait, or its refusal back."""
+        if fate.before is not None:
+            _settle(answer, fate.before)
+            if fate.late is None:
+                return
+        service = asyncio.get_running_loop().create_task(self._serve(send, fate))
+        self._services.add(service)
+        service.add_done_callback(partial(self._served, fate, answer))
+
+    async def _serve(self, send: Callable[[], Coroutine[Any, Any, T]], fate: Fate) -> T:
+        if fate.late is not None:
+            self.late += 1
+            await asyncio.sleep(fate.late)
+            self.late -= 1
+        for _ in range(fate.times - 1):
+            with suppress(BackendError):
+                await send()
+        return await send()
+
+    def _served(self, fate: Fate, answer: asyncio.Future[T], service: asyncio.Task[T]) -> None:
+        self._services.discard(service)
+        if service.cancelled():
+            return
+        error = service.exception()
+        if error is not None and not isinstance(error, BackendError):
+            raise error
+        outcome = fate.after or error or service.result()
+        asyncio.get_running_loop().call_later(fate.back, _settle, answer, outcome)
 
 
 def _at_once(send: Callable[[], Coroutine[Any, Any, T]]) -> T | BackendError:

@@ -20,6 +20,7 @@ from tally.testing.process import Process
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 _CALLBACKS_PER_INSTANT = 1_000_000
+_CURRENT = process.CURRENT
 _PRUNE_AT = 200  # tasks kept, of which the done ones are then let go
 
 
@@ -34,24 +35,23 @@ class Spinning(RuntimeError):
 class _Call(asyncio.TimerHandle):
     """A callback that waits for its turn or its time. Has all it needs in slots of its own."""
 
-    __slots__ = ("args", "at", "context", "function", "gone", "owner")
+    __slots__ = ("args", "at", "context", "function", "owner")
 
     def __init__(self, at: float, function: Callable[..., object], args: tuple[Any, ...], context: Context | None):
         self.at = at
-        self.function = function
+        self.function: Callable[..., object] | None = function
         self.args = args
         self.context = context = copy_context() if context is None else context
-        self.owner = context.get(process.CURRENT)
-        self.gone = False
+        self.owner = context.get(_CURRENT)
 
     def __repr__(self) -> str:
         return f"<call of {self.function!r} at {self.at}>"
 
     def cancel(self) -> None:
-        self.gone = True
+        self.function = None
 
     def cancelled(self) -> bool:
-        return self.gone
+        return self.function is None
 
     def when(self) -> float:
         return self.at
@@ -60,26 +60,25 @@ class _Call(asyncio.TimerHandle):
         return self.context
 
 
-class _Task(asyncio.Task[Any]):
-    """A task whose hash is a number of the loop's: a set of tasks has the same order in each run."""
+class _Numbered:
+    """Hashed by a number of the loop's: a set has the same order in each run. Few are hashed; they get it then."""
 
-    def __init__(self, work: Any, *, number: int, **options: Any) -> None:
-        self._number = number
-        super().__init__(work, **options)
+    _number: int
 
     def __hash__(self) -> int:
-        return self._number
+        try:
+            return self._number
+        except AttributeError:
+            self._number = number = self.get_loop().next_number()  # type: ignore[attr-defined]  # a future's
+            return number  # type: ignore[no-any-return]  # of a VirtualLoop
 
 
-class _Future(asyncio.Future[Any]):
-    """A future whose hash is a number of the loop's, as for tasks."""
+class _Task(_Numbered, asyncio.Task[Any]):
+    pass
 
-    def __init__(self, *, number: int, loop: asyncio.AbstractEventLoop) -> None:
-        self._number = number
-        super().__init__(loop=loop)
 
-    def __hash__(self) -> int:
-        return self._number
+class _Future(_Numbered, asyncio.Future[Any]):
+    pass
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -124,6 +123,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Let a frozen process go on with what fell due meanwhile."""
         self._due.extend(handle for handle in frozen.thaw() if isinstance(handle, _Call))
 
+    def next_number(self) -> int:
+        """Return a number that no timer, task or future of this loop has."""
+        return next(self._order)
+
     # What asyncio asks of a loop.
 
     def time(self) -> float:
@@ -145,7 +148,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def call_later(
         self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        return self.call_at(self._now + delay, callback, *args, context=context)
+        when = self._now + delay
+        call = _Call(when, callback, args, context)
+        if not self._shut:
+            heapq.heappush(self._timers, (when, next(self._order), call))
+        return call
 
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
@@ -156,7 +163,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return call
 
     def create_future(self) -> asyncio.Future[Any]:
-        return _Future(number=next(self._order), loop=self)
+        return _Future(loop=self)
 
     def create_task(
         self,
@@ -167,7 +174,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         **options: Any,
     ) -> asyncio.Task[T]:
         title = None if name is None else str(name)
-        task = _Task(coro, number=next(self._order), loop=self, name=title, context=context, **options)
+        task = _Task(coro, loop=self, name=title, context=context, **options)
         if len(self._tasks) >= self._prune_at:
             self._tasks = [entry for entry in self._tasks if not entry[0].done()]
             self._prune_at = max(_PRUNE_AT, 2 * len(self._tasks))
@@ -243,13 +250,16 @@ class VirtualLoop(asyncio.BaseEventLoop):
             if not due:
                 return
             call = due.pop(self._pick()) if len(due) > 1 else due.pop()
+            function = call.function
+            if function is None:
+                continue
             owner = call.owner
-            if call.gone or (owner is not None and not owner.admits(call)):
+            if owner is not None and not owner.admits(call):
                 continue
             try:
-                call.context.run(call.function, *call.args)
+                call.context.run(function, *call.args)
             except Exception as error:
-                self.call_exception_handler({"message": f"error in {call.function!r}", "exception": error})
+                self.call_exception_handler({"message": f"error in {function!r}", "exception": error})
         raise Spinning(f"{_CALLBACKS_PER_INSTANT:,} callbacks at {self._now} s: is something polling?")
 
     def _pick(self) -> int:
@@ -265,7 +275,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _jump(self) -> None:
         timers = self._timers
-        while timers and timers[0][2].gone:
+        while timers and timers[0][2].function is None:
             heapq.heappop(timers)
         if not timers:
             names = sorted(task.get_name() for task, _ in self._tasks if not task.done())
@@ -273,7 +283,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._now = max(self._now, timers[0][0])
         while timers and timers[0][0] <= self._now:
             call = heapq.heappop(timers)[2]
-            if not call.gone:
+            if call.function is not None:
                 self._due.append(call)
 
     def _cancel_rest(self) -> None:

@@ -5,6 +5,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Literal
 
@@ -142,6 +143,7 @@ def _distinct(keys: Sequence[Key]) -> None:
         raise Rejected("a key is named twice", status="INVALID_ARGUMENT")
 
 
+@lru_cache(maxsize=10_000)
 def _check_key(key: Key) -> None:
     if not key:
         raise Rejected("an empty key", status="INVALID_ARGUMENT")

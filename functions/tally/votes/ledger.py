@@ -128,13 +128,17 @@ def plan(held: Partition, records: Records, revote: Revote, *, fold_from: int = 
     """
     fresh = best(records, revote)[:SEGMENT_RECORDS]
     known, rank, origin = find(held.runs, fresh)
-    fits = known | (np.cumsum(~known) <= limits.BALLOTS_PER_PARTITION - held.shard.ballots)
-    if not fits.any():
-        raise Full(f"the partition holds {held.shard.ballots} ballots, the limit is {limits.BALLOTS_PER_PARTITION}")
-    fresh, known, rank, origin = fresh[fits], known[fits], rank[fits], origin[fits]
+    room = limits.BALLOTS_PER_PARTITION - held.shard.ballots
+    if len(fresh) - np.count_nonzero(known) > room:
+        fits = known | (np.cumsum(~known) <= room)
+        if not fits.any():
+            raise Full(f"the partition holds {held.shard.ballots} ballots, the limit is {limits.BALLOTS_PER_PARTITION}")
+        fresh, known, rank, origin = fresh[fits], known[fits], rank[fits], origin[fits]
     old = Records(fresh.high[known], fresh.low[known], rank[known])
-    lost = dict(zip(*(column.tolist() for column in np.unique(origin[known], return_counts=True)), strict=True))
-    segments = [replace(segment, live=segment.live - lost.get(segment.sequence, 0)) for segment in held.shard.segments]
+    segments = list(held.shard.segments)
+    if len(old):
+        lost = dict(zip(*(column.tolist() for column in np.unique(origin[known], return_counts=True)), strict=True))
+        segments = [replace(segment, live=segment.live - lost.get(segment.sequence, 0)) for segment in segments]
     folded = _fold(segments, SEGMENT_RECORDS - len(fresh), fold_from)
     sequence = held.shard.sequence + 1
     written = fresh

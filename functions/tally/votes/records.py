@@ -116,12 +116,13 @@ def locate(run: Run, records: Records) -> NDArray[np.intp]:
     high, low = run.records.high, run.records.low
     if not len(high):
         return np.full(len(records), -1, np.intp)
-    place = np.searchsorted(high, records.high)
-    place[place == len(high)] = 0
+    place = np.minimum(high.searchsorted(records.high), len(high) - 1)
     same_high = high[place] == records.high
+    if not same_high.any():  # most votes are new
+        return np.full(len(records), -1, np.intp)
     found = same_high & (low[place] == records.low)
     # Two ballots that share their first 64 bits: by chance never, but a publisher on the topic may send them.
-    for row in np.flatnonzero(same_high & ~found):
+    for row in (same_high & ~found).nonzero()[0]:
         for candidate in range(place[row], len(high)):
             if high[candidate] != records.high[row]:
                 break
@@ -141,10 +142,12 @@ def find(runs: Iterable[Run], records: Records) -> tuple[Mask, Words, NDArray[np
     segment = np.zeros(len(records), np.uint32)
     for run in runs:
         place = locate(run, records)
-        rows = np.flatnonzero(place >= 0)
-        held[rows] = True
-        rank[rows] = run.records.rank[place[rows]]
-        segment[rows] = run.segment[place[rows]]
+        rows = (place >= 0).nonzero()[0]
+        if len(rows):
+            place = place[rows]
+            held[rows] = True
+            rank[rows] = run.records.rank[place]
+            segment[rows] = run.segment[place]
     return held, rank, segment
 
 
