@@ -190,8 +190,8 @@ BUGS = (
         (
             _votes(
                 "records",
-                "    kept = records[~(held & beats(rank, records.rank, revote))]\n",
-                "    kept = records[~held]\n",
+                "        records = records[~(held & beats(rank, records.rank, revote))]\n",
+                "        records = records[~held]\n",
             ),
         ),
     ),

@@ -12,7 +12,7 @@ from tests.simulation.processes import Function, Worker
 from tests.simulation.world import CLOCK_SKEW, World
 
 SLOWER_SECONDS = 1.5
-HARMS_PER_SECOND = 0.6
+HARMS_PER_SECOND = 0.8
 
 
 class Chaos:

@@ -17,7 +17,7 @@ from tests.simulation.traffic import SIDE, Traffic
 from tests.simulation.world import World
 
 FUNCTIONS, WORKERS = 2, 3
-CHAOS_SECONDS = 24.0
+CHAOS_SECONDS = 18.0
 QUIET_SECONDS = 600.0
 PURGE_SECONDS = 32 * 86_400.0
 AWAY_SECONDS = 90.0  # more than the grace: what then comes in was cast in time all the same

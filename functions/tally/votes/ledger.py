@@ -138,7 +138,10 @@ def plan(held: Partition, records: Records, revote: Revote, *, fold_from: int = 
     segments = list(held.shard.segments)
     if len(old):
         lost = dict(zip(*(column.tolist() for column in np.unique(origin[known], return_counts=True)), strict=True))
-        segments = [replace(segment, live=segment.live - lost.get(segment.sequence, 0)) for segment in segments]
+        segments = [
+            replace(segment, live=segment.live - lost[segment.sequence]) if segment.sequence in lost else segment
+            for segment in segments
+        ]
     folded = _fold(segments, SEGMENT_RECORDS - len(fresh), fold_from)
     sequence = held.shard.sequence + 1
     written = fresh

@@ -91,11 +91,12 @@ def beats(rank: Words, held: Words, revote: Revote) -> Mask:
 
 def best(records: Records, revote: Revote) -> Records:
     """Return the live record of each ballot, sorted by ballot."""
-    order = np.lexsort((records.rank, records.low, records.high))
-    ordered = records[order]
+    ordered = records[np.lexsort((records.rank, records.low, records.high))]
     changes = (ordered.high[1:] != ordered.high[:-1]) | (ordered.low[1:] != ordered.low[:-1])
+    if np.count_nonzero(changes) == len(changes):  # no copies, as mostly
+        return ordered
     edge = np.ones(1, np.bool_)
-    return ordered[np.concatenate((edge, changes) if revote == "keep" else (changes, edge))] if len(order) else ordered
+    return ordered[np.concatenate((edge, changes) if revote == "keep" else (changes, edge))]
 
 
 def pack(records: Records) -> bytes:
@@ -158,10 +159,11 @@ def absorb(runs: tuple[Run, ...], records: Records, segment: int, revote: Revote
     """
     records = best(records, revote)
     held, rank, _ = find(runs, records)
-    kept = records[~(held & beats(rank, records.rank, revote))]
-    if not len(kept):
+    if np.count_nonzero(held):
+        records = records[~(held & beats(rank, records.rank, revote))]
+    if not len(records):
         return runs
-    runs = (*runs, Run(kept, np.full(len(kept), segment, np.uint32)))
+    runs = (*runs, Run(records, np.full(len(records), segment, np.uint32)))
     while len(runs) > 1 and len(runs[-2]) <= _RUN_RATIO * len(runs[-1]):
         runs = (*runs[:-2], _merge(runs[-2], runs[-1]))
     return runs
@@ -190,13 +192,13 @@ def _merge(old: Run, new: Run) -> Run:
     superseded = place[place >= 0]
     rest = np.ones(len(old), np.bool_)
     rest[superseded] = False
-    at = np.searchsorted(old.records.high, new.records.high)
+    at = old.records.high.searchsorted(new.records.high)
     same_high = old.records.high[np.minimum(at, len(old) - 1)] == new.records.high
-    if np.any(same_high & (at < len(old)) & (place != at)):
+    if np.count_nonzero(same_high) > np.count_nonzero(place == at):
         # Different ballots that share their first 64 bits: insertion by the first word would not keep the order.
         return _sort(join([old.records[rest], new.records]), np.concatenate([old.segment[rest], new.segment]))
     del place  # what follows is the peak of memory
-    at += np.arange(len(new)) - np.searchsorted(superseded, at)
+    at += np.arange(len(new)) - superseded.searchsorted(at)
     from_old = np.ones(len(old) - len(superseded) + len(new), np.bool_)
     from_old[at] = False
 
