@@ -359,8 +359,8 @@ BUGS = (
         (
             _votes(
                 "lane",
-                "        if self._suspects.setdefault(ballot, self.counter.commits) < self.counter.commits:\n",
-                "        if True:\n",
+                "        if refused_at is not None and refused_at < self.counter.sequence:",
+                "        if True:",
             ),
         ),
     ),
@@ -370,8 +370,8 @@ BUGS = (
         (
             _votes(
                 "lane",
-                "        if self._suspects.setdefault(ballot, self.counter.commits) < self.counter.commits:\n",
-                "        if False:\n",
+                "        if refused_at is not None and refused_at < self.counter.sequence:",
+                "        if False:",
             ),
         ),
     ),

@@ -46,6 +46,11 @@ class Counter:
         return self._held.nbytes if self._held else 0
 
     @property
+    def sequence(self) -> int:
+        """How many commits the ledger has had, anybody's, as far as is known."""
+        return self._held.shard.sequence if self._held else 0
+
+    @property
     def ballots(self) -> int:
         return self._held.shard.ballots if self._held else 0
 

@@ -89,7 +89,8 @@ class Lane:
         self._time: Callable[[], float] = asyncio.get_running_loop().time
         self._losses = 0
         self._limit = SEGMENT_RECORDS
-        self._suspects: dict[tuple[int, int], int] = {}
+        # Votes that were refused alone, and how far the ledger had come at the first read after that (None: not read).
+        self._suspects: dict[tuple[int, int], int | None] = {}
         self._next_commit = 0.0
 
     @property
@@ -127,6 +128,8 @@ class Lane:
 
     async def _commit(self, batch: Waiting) -> None:
         await self.counter.refresh()
+        for ballot, sequence in self._suspects.items():
+            self._suspects[ballot] = self.counter.sequence if sequence is None else sequence
         if self.counter.is_new and not await self._desk.may_insert(self.poll_id, batch.newest):
             self._remove(batch, np.ones(len(batch), np.bool_))
             self._desk.refuse(self, batch, "poll-deleted")
@@ -170,7 +173,8 @@ class Lane:
             return
         ballot = (int(batch.records.high[0]), int(batch.records.low[0]))
         row = _first(1, len(self.waiting[0]))
-        if self._suspects.setdefault(ballot, self.counter.commits) < self.counter.commits:
+        refused_at = self._suspects.setdefault(ballot, None)
+        if refused_at is not None and refused_at < self.counter.sequence:  # somebody's commit was taken since
             self._suspects.clear()
             self._remove(batch, np.ones(1, np.bool_))
             self._desk.refuse(self, batch, "store-rejected")

@@ -8,6 +8,8 @@ from tally.testing.faults import FaultyStore, Network
 from tally.testing.loop import VirtualLoop
 from tally.testing.plan import Plan
 from tally.testing.store import key_of
+from tally.votes.counter import Counter
+from tests.unit.votes import test_ledger
 from tests.unit.votes.pipeline import Pipeline, poll, votes
 
 
@@ -50,6 +52,32 @@ def test_copies_that_need_no_write_do_not_prove_that_a_partition_takes_votes(tal
         await run
         assert await pipeline.dead_letters() == []
         assert sum((await pipeline.totals(made)).values()) == 2
+
+    tally_loop.run(main())
+
+
+def test_a_neighbour_that_another_worker_counts_shows_that_the_vote_is_to_blame(tally_loop: VirtualLoop) -> None:
+    """The worker that holds a lone bad vote may never get another of its partition: it sees them in the ledger."""
+
+    async def main() -> None:
+        pipeline, made = Pipeline(), poll(partitions=1)
+        await pipeline.prepare(made)
+        good = pipeline.store
+        pipeline.store = FaultyStore(good, Network(Plan(Random(1), {})))
+        pipeline.store.poison = _refuse_ledger
+        now = pipeline.clock.now()
+        stop = asyncio.Event()
+        run = asyncio.create_task(pipeline.worker().run(stop))
+        await pipeline.publish(votes(made, [1], now))
+        await asyncio.sleep(5)
+        others = Counter(good, "p", 0, made.revote, loads=asyncio.Semaphore(2), fold_from=32)
+        await others.refresh()
+        await others.commit(test_ledger.records([(7, 0, now)]))
+        await asyncio.sleep(120)
+        (letter,) = await pipeline.dead_letters()
+        assert letter.attributes["reason"] == "store-rejected"
+        stop.set()
+        await run
 
     tally_loop.run(main())
 
