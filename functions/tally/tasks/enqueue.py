@@ -97,7 +97,7 @@ async def _add(rows: Rows, new: dict[Key, Row], payloads: dict[Key, bytes], enqu
     gate = asyncio.Semaphore(_CONCURRENT)
     batches = [
         _Batch({row.key: row for row in part}, {row.key: payloads[row.key] for row in part})
-        for part in by_size(list(new.values()), lambda row: row.weight + row.size, mutations=2)
+        for part in by_size(list(new.values()), lambda row: row.weight + row.size)
     ]
 
     async def work(batch: _Batch) -> None:

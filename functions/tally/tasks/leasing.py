@@ -1,13 +1,11 @@
 """Leasing: take the tasks that are due, by compare-and-swap; what another took first is left to it.
 
-Within a shard the order is by (eta, name). Each lessee goes round the shards from a place of its own, each lease from
-where the last one ended; all go the same way, so they follow rather than cross each other, and one that meets another
-jumps elsewhere. No lease reads more than twice the rows that it was asked for
-(and one row a shard to find the oldest tag).
+Within a shard the order is by (eta, name); tour.py says in which order the shards are visited. No lease reads more than
+twice the rows that it was asked for (and one row a shard to find the oldest tag).
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from math import ceil
@@ -24,9 +22,11 @@ from tally.tasks.lease import Lease
 from tally.tasks.row import Row, change, dead, leased
 from tally.tasks.rows import TRIES, Rows, by_size
 from tally.tasks.task import check_tag, seconds
+from tally.tasks.tour import Tour
 
 T = TypeVar("T")
 _ROUNDS = 10
+_GROWTH = 2  # a visit is of at most so many times the shards of the one before
 _SECONDS_MIN = 0.1
 
 
@@ -51,12 +51,17 @@ class _Harvest:
     until: int
     room: int = int(limits.LEASE_BYTES)
     taken: list[tuple[Row, Row]] = field(default_factory=list)  # as it was, as it is
-    met: int = 0
+    met: bool = False
     buried: int = 0
 
     @property
     def wanted(self) -> int:
         return min(self.need - len(self.taken), self.budget) if self.room > 0 else 0
+
+    def share(self, shards: int) -> int:
+        """Return how many rows to read of each of some shards; of several twice the part, as they differ."""
+        part = ceil(self.wanted / shards)
+        return max(1, min(part if shards == 1 else 2 * part, self.budget // shards))
 
     def choose(self, found: Sequence[Row]) -> list[Row]:
         """Return the first of the rows, by (eta, name), as many and as large as there is room for; one in any case."""
@@ -78,7 +83,7 @@ class Leasing:
     def __init__(self, rows: Rows, retry: RetryPolicy) -> None:
         self._rows = rows
         self._retry = retry
-        self._next = rows.random.randrange(limits.QUEUE_SHARDS)
+        self._tour = Tour(rows.random)
 
     async def lease(self, max_tasks: int, lease_seconds: float, tag: Tag, wait: float) -> list[Lease]:
         """Lease tasks, waiting up to `wait` seconds for the first; see `PullQueue.lease`."""
@@ -132,49 +137,68 @@ class Leasing:
         return lambda shard, now: keys.tagged_range(queue, shard, oldest, now)
 
     async def _gather(self, harvest: _Harvest, shards: int, wanted: _Range) -> None:
-        """Go round the shards, to one, then to two at once, four, …; to all that are left once nothing was found.
+        """Visit one shard, then about as many at once as hold the rest.
 
-        Having met another lessee, it is content with what it has, or goes on elsewhere. An outage ends the round, with
-        what was taken before it; it is raised if that is nothing.
+        In company it is content with what the first visit brings, and does not look everywhere at once. An outage ends
+        the round, with what was taken before it; it is raised if that is nothing.
         """
-        order = _ring(shards, self._next)
+        now = asyncio.get_running_loop().time
+        left = set(range(shards))
         at_once = 1
-        while order and harvest.wanted:
-            wave, order = order[:at_once], order[at_once:]
-            self._next = wave[-1] + 1
-            limit = max(1, min(ceil(harvest.wanted / len(wave)), harvest.budget // len(wave)))
-            met = harvest.met
+        while left and harvest.wanted and (self._tour.alone(now()) or not harvest.taken):
+            wave = self._tour.order(left, shards, now())[:at_once]
+            wanted_before, budget_before = harvest.wanted, harvest.budget
             try:
-                found = await _all(self._rows.scan(wanted(shard, harvest.now), limit) for shard in wave)
-                chosen = harvest.choose([row for part in found for row in part])
-                await _all(self._take(harvest, part) for part in _commits(chosen))
+                left -= await self._visit(harvest, wave, wanted)
             except Unavailable:
                 if not harvest.taken:
                     raise
                 return
-            rows = sum(map(len, found))
-            harvest.budget -= rows
-            order += [shard for shard, part in zip(wave, found, strict=True) if len(part) == limit]
-            if harvest.met > met:
-                self._next = self._rows.random.randrange(shards)
-                if harvest.taken:
-                    return
-                order = [shard for shard in _ring(shards, self._next) if shard in order]
-            at_once = max(1, min(2 * len(wave) if rows else len(order), harvest.budget))
+            rows = budget_before - harvest.budget
+            more = _GROWTH * len(wave)
+            if rows:
+                at_once = min(ceil(wanted_before * len(wave) / rows), more)
+            else:
+                at_once = len(left) if self._tour.alone(now()) else more
+            at_once = max(1, min(at_once, harvest.budget))
 
-    async def _take(self, harvest: _Harvest, chosen: list[Row]) -> None:
-        """Lease the rows, or bury those that may not run again; all of them in one commit, or none."""
+    async def _visit(self, harvest: _Harvest, wave: Sequence[int], wanted: _Range) -> set[int]:
+        """Take what there is room for in some shards at once; return those that hold no more of it."""
+        now = asyncio.get_running_loop().time
+        limit = harvest.share(len(wave))
+        found = await _all(self._rows.scan(wanted(shard, harvest.now), limit) for shard in wave)
+        harvest.budget -= sum(map(len, found))
+        chosen = {shard: list[Row]() for shard in wave}
+        for row in harvest.choose([row for part in found for row in part]):
+            chosen[row.shard].append(row)
+        met = dict(zip(wave, await _all(self._take(harvest, chosen[shard]) for shard in wave), strict=True))
+        drained = {shard for shard, part in zip(wave, found, strict=True) if len(chosen[shard]) == len(part) < limit}
+        for shard in wave:
+            self._tour.visited(shard, now(), drained=shard in drained)
+        for shard in wave:
+            if met[shard]:
+                self._tour.met(shard, now())
+        return drained
+
+    async def _take(self, harvest: _Harvest, chosen: Sequence[Row]) -> bool:
+        """Lease rows of one shard, or bury those that may not run again; tell whether another was ahead."""
+        met = [await self._take_part(harvest, part) for part in by_size(chosen, lambda row: row.weight)]
+        harvest.met |= any(met)
+        return any(met)
+
+    async def _take_part(self, harvest: _Harvest, chosen: Sequence[Row]) -> bool:
+        """Do so in one commit: all of it, or nothing, when another was ahead."""
         changes = [(row, self._next_state(row, harvest)) for row in chosen]
         versions = await self._commit(changes, harvest.token)
         if versions is None:
-            harvest.met += 1
-            return
+            return True
         for (old, new), version in zip(changes, versions, strict=True):
             if new.state == "ready":
                 harvest.taken.append((old, replace(new, version=version)))
             else:
                 harvest.buried += 1
                 event("task-dead", queue=new.queue, task=new.name, attempts=new.attempts)
+        return False
 
     def _next_state(self, row: Row, harvest: _Harvest) -> Row:
         now = harvest.now
@@ -221,20 +245,6 @@ class Leasing:
             Lease(task=row.decoded(payloads.get(row.key, b"")), token=harvest.token, expires_at=harvest.until, row=row)
             for row in rows
         ]
-
-
-def _ring(shards: int, start: int) -> list[int]:
-    """Return all shards in the one order in which every lessee goes, from a place on."""
-    return [(start + step) % shards for step in range(shards)]
-
-
-def _commits(chosen: Sequence[Row]) -> Iterator[list[Row]]:
-    """Cut rows into commits: of one shard each, so that meeting another lessee in one shard costs no other shard's."""
-    by_shard: dict[int, list[Row]] = {}
-    for row in chosen:
-        by_shard.setdefault(row.shard, []).append(row)
-    for part in by_shard.values():
-        yield from by_size(part, lambda row: row.weight)
 
 
 async def _all(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

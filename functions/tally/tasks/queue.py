@@ -85,8 +85,9 @@ class PullQueue:
         """Lease up to `max_tasks` (≤ 1,000) that are due, for `seconds` (≤ 604,800), in the order of their ETAs.
 
         `tag`: None takes any task, a string those with it, OLDEST those with the tag of the task that is due first.
-        `wait`: how many seconds to wait for the first one. Fewer come when others take them, or when they are large
-        (20 MB). A paused queue gives none. A task past its retry or age limit or its expiry becomes a dead letter here.
+        `wait`: how many seconds to wait for the first one. Fewer come when they are large (20 MB), or when others lease
+        too: then a lease is content with what one shard has. A paused queue gives none. A task past its retry or age
+        limit or its expiry becomes a dead letter here.
         """
         return await self._leasing.lease(max_tasks, seconds, tag, wait)
 

@@ -168,16 +168,17 @@ def chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
         yield items[start : start + size]
 
 
-def by_size(rows: Sequence[Row], weigh: Callable[[Row], int], *, mutations: int = 1) -> Iterator[list[Row]]:
-    """Cut rows into parts that one request or answer holds: COMMIT_BYTES, and COMMIT_MUTATIONS at so many a row."""
+def by_size(rows: Sequence[Row], weigh: Callable[[Row], int]) -> Iterator[list[Row]]:
+    """Cut rows into parts that one request or answer holds: COMMIT_BYTES; COMMIT_MUTATIONS with what lies beside."""
     part: list[Row] = []
-    weight = 0
+    weight = mutations = 0
     for row in rows:
-        heavy = weigh(row)
-        if part and (weight + heavy > limits.COMMIT_BYTES or (len(part) + 1) * mutations > limits.COMMIT_MUTATIONS):
+        heavy, entities = weigh(row), 1 + row.beside
+        if part and (weight + heavy > limits.COMMIT_BYTES or mutations + entities > limits.COMMIT_MUTATIONS):
             yield part
-            part, weight = [], 0
+            part, weight, mutations = [], 0, 0
         part.append(row)
         weight += heavy
+        mutations += entities
     if part:
         yield part

@@ -5,6 +5,7 @@ its version moved on (an extension whose reply was lost), and the write is tried
 lease's. A reply that was lost is found by the token that a settled row keeps; so settling twice alike is no error.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -25,8 +26,9 @@ async def settle(rows: Rows, leases: Sequence[Lease], new: Callable[[Row], Row])
     now = rows.clock.now()
     live = {lease.row.key: lease for lease in leases if lease.expires_at > now}
     results: dict[Key, tuple[Settled, Row]] = {}
-    for part in by_size([lease.row for lease in live.values()], lambda row: row.weight, mutations=2):
-        results.update(await _settle_part(rows, part, new))
+    parts = by_size([lease.row for lease in live.values()], lambda row: row.weight)
+    for settled in await asyncio.gather(*(_settle_part(rows, part, new) for part in parts)):
+        results.update(settled)
     return [
         results[lease.row.key]
         if lease.row.key in live and live[lease.row.key].token == lease.token

@@ -1,6 +1,7 @@
 """How much a lease reads, how little lessees meet, and that they share a queue without loss."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -60,26 +61,58 @@ def test_four_lessees_take_at_least_three_times_what_one_takes() -> None:
     assert four >= 3 * one > 0, f"one leased {one}, four leased {four}"
 
 
-@pytest.mark.parametrize(("tasks", "meetings"), [(1_600, 0.05), (800, 0.4)])
-def test_lessees_meet_seldom_while_there_is_much_and_not_much_when_it_runs_out(tasks: int, meetings: float) -> None:
-    """Four take 800 of the tasks, 50 at a time; `meetings` bounds the commits a lease that another was ahead of."""
+@pytest.mark.parametrize(("tasks", "met", "queries"), [(1_600, 0.15, 2.0), (800, 0.4, 7.0)])
+def test_lessees_meet_seldom_while_there_is_much_and_not_much_when_it_runs_out(
+    tasks: int, met: float, queries: float
+) -> None:
+    """Four take 800 of the tasks, 50 at a time, in several worlds; bounds of commits refused and queries a lease."""
 
-    async def body(world: World) -> None:
+    async def body(world: World, seed: int) -> tuple[int, int]:
+        world.random.seed(seed)
         await world.queue().add_many(Task(name=f"{n}") for n in range(tasks))
         world.store.latency = 0.02
-        leases = 0
 
         async def work() -> None:
-            nonlocal leases
             queue = world.queue()
             for _ in range(4):
-                leases += 1
                 taken = await queue.lease(50)
                 await asyncio.sleep(world.random.random() * 0.1)
                 await queue.complete_many(taken)
 
         await asyncio.gather(*(work() for _ in range(4)))
-        assert world.store.refused <= meetings * leases, f"{world.store.refused} commits refused in {leases} leases"
+        return world.store.refused, len(world.store.scanned)
+
+    refused = scanned = 0
+    for seed in range(4):
+        counts = run(partial(body, seed=seed))
+        refused, scanned = refused + counts[0], scanned + counts[1]
+    assert refused <= met * 64, f"{refused} commits refused in 64 leases"
+    assert scanned <= queries * 64, f"{scanned} queries in 64 leases"
+
+
+def test_eight_lessees_drain_a_queue_with_few_vain_reads_and_commits() -> None:
+    """A lease that meets others takes what one shard has, and leaves to them what it found drained."""
+
+    async def body(world: World) -> None:
+        await world.queue().add_many(Task() for _ in range(800))
+        world.store.latency = 0.02
+        world.store.scanned.clear()
+        leases = 0
+
+        async def work() -> None:
+            nonlocal leases
+            queue = world.queue()
+            while taken := await queue.lease(40):
+                leases += 1
+                assert set(await queue.complete_many(taken)) == {"done"}
+                await asyncio.sleep(world.random.random() * 0.01)
+
+        await asyncio.gather(*(work() for _ in range(8)))
+        last_looks = 8 * SHARDS
+        assert len(world.store.scanned) - last_looks <= 6 * leases, (
+            f"{len(world.store.scanned)} queries, {leases} leases"
+        )
+        assert world.store.refused <= 0.5 * leases, f"{world.store.refused} commits refused, {leases} leases"
 
     run(body)
 
