@@ -271,7 +271,7 @@ def test_a_queue_whose_tasks_wait_long_is_named_in_the_log_again_and_again(
             await world.system.pull("default").pause()
         stop = asyncio.Event()
         working = asyncio.ensure_future(world.executor({"default": 1}, bounds=Bounds(at_least=1, at_most=1)).run(stop))
-        await asyncio.sleep(LATE + 4 * SAID)
+        await asyncio.sleep(LATE + 3.5 * SAID)
         stop.set()
         await working
 
