@@ -1,4 +1,8 @@
-"""Results: the sum of a poll's shards, read by key. Totals never fall; they trail the votes by about a second."""
+"""Results: the sum of a poll's shards, read by key. Totals never fall; they trail the votes by about a second.
+
+A thousand people who watch one poll cost as much as one: requests share a read that was sent less than SHARED_SECONDS
+before they came. It is one at a time for each poll, so that no answer is older than the one before it.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,6 +16,7 @@ from tally.votes import keys, ledger
 from tally.votes.definitions import Definitions
 from tally.votes.poll import Poll
 
+SHARED_SECONDS = 0.5
 _COUNT_BYTES = 12  # of one option in a shard, at most
 _REST_BYTES = 32_000  # of a shard beside its counts: the list of segments
 
@@ -24,19 +29,55 @@ class Results(NamedTuple):
     as_of: int
 
 
+class _Read(NamedTuple):
+    """A read of a poll's shards, on its way or done; `sent`: the loop's seconds."""
+
+    sent: float
+    task: "asyncio.Task[Results]"
+
+    def serves(self, asked: float) -> bool:
+        """Tell whether it may answer a request of that time: it is on its way, or young and did not fail."""
+        if not self.task.done():
+            return True
+        return asked - self.sent < SHARED_SECONDS and not self.task.cancelled() and self.task.exception() is None
+
+
 class ResultsReader:
+    """For one event loop."""
+
     def __init__(self, store: ports.Store, definitions: Definitions, clock: Clock) -> None:
         self._store = store
         self._definitions = definitions
         self._clock = clock
+        self._time = asyncio.get_running_loop().time
+        self._reads: dict[str, _Read] = {}
 
     async def read(self, poll_id: str) -> Results:
-        """Return the results as of now; raise NotFound, Busy, Unavailable."""
-        now = self._clock.now()
+        """Return the results as of less than SHARED_SECONDS ago; raise NotFound, Busy, Unavailable."""
+        now, asked = self._clock.now(), self._time()
         definition = await self._definitions.get(poll_id, now)
         if hidden(definition.poll, definition.sent_at):
             return Results(definition.poll, None, now)
-        return await self.count(definition.poll)
+        while True:
+            read = self._shared(definition.poll)
+            results = await asyncio.shield(read.task)
+            if asked - read.sent < SHARED_SECONDS:
+                return results
+
+    def _shared(self, poll: Poll) -> _Read:
+        """Return a read that others may wait for too; a new one if there is none, or only an old one."""
+        now = self._time()
+        read = self._reads.get(poll.id)
+        if read is None or not read.serves(now):
+            self._forget(now)
+            read = self._reads[poll.id] = _Read(now, asyncio.create_task(self.count(poll)))
+            read.task.add_done_callback(_look_at)
+        return read
+
+    def _forget(self, now: float) -> None:
+        """Drop the reads that serve nobody any more: what is kept are those of half a second."""
+        for poll_id in [poll_id for poll_id, read in self._reads.items() if not read.serves(now)]:
+            del self._reads[poll_id]
 
     async def count(self, poll: Poll) -> Results:
         """Sum the shards of a poll, whatever it hides."""
@@ -48,6 +89,12 @@ class ResultsReader:
         entities = [entity for found, _ in answers for entity in found.values()]
         read_times = [now if read_time is None else read_time for _, read_time in answers]
         return Results(poll, total(entities, len(poll.options)), min(read_times))
+
+
+def _look_at(task: "asyncio.Task[Results]") -> None:
+    """Take note of a failure: whoever waits for it gets it, and nobody may be left to."""
+    if not task.cancelled():
+        task.exception()
 
 
 def hidden(poll: Poll, sent_at: int) -> bool:

@@ -4,6 +4,7 @@ from random import Random
 import pytest
 
 from tally.clock import SECOND
+from tally.errors import Unavailable
 from tally.limits import LOOKUP_BYTES, OPTIONS, PARTITIONS, SHARD_BYTES
 from tally.ports import Upsert
 from tally.testing.clock import VirtualClock
@@ -60,6 +61,7 @@ def test_keys_that_are_deferred_are_asked_for_again_and_never_taken_for_zero(
         reader = _reader(FaultyStore(store, Network(plan)), tally_clock)
         for _ in range(20):
             assert (await reader.read("lunch")).counts == (64, 0)
+            await asyncio.sleep(results.SHARED_SECONDS)
         assert plan.fired["get:deferred"] > 20
 
     tally_loop.run(scene())
@@ -124,5 +126,103 @@ def test_hidden_results_show_only_by_a_definition_read_after_the_end(
         assert (await reader.read("lunch")).counts is None
         await asyncio.sleep(5)
         assert (await reader.read("lunch")).counts == (1, 2)
+
+    tally_loop.run(scene())
+
+
+def _sums(store: TroubledStore) -> int:
+    """Return how often the shards were read, and forget it."""
+    found = sum(asked[0][0][0] == keys.SHARD for asked in store.gets)
+    store.gets.clear()
+    return found
+
+
+async def _watched(clock: VirtualClock) -> tuple[FakeStore, TroubledStore, ResultsReader]:
+    fake = FakeStore(clock=clock)
+    store = TroubledStore(fake)
+    await Polls(store, clock, Random(1), "1").create(_new(partitions=1))
+    await _counted(fake, "lunch", {0: (1, 2)})
+    return fake, store, _reader(store, clock)
+
+
+def test_requests_of_half_a_second_share_a_read(tally_loop: VirtualLoop, tally_clock: VirtualClock) -> None:
+    async def scene() -> None:
+        fake, store, reader = await _watched(tally_clock)
+        first = await asyncio.gather(*[reader.read("lunch") for _ in range(50)])
+        assert {found.counts for found in first} == {(1, 2)}
+        assert _sums(store) == 1
+        as_of = first[0].as_of
+        await asyncio.sleep(results.SHARED_SECONDS * 0.9)
+        await _counted(fake, "lunch", {0: (2, 2)})
+        shared = await reader.read("lunch")
+        assert (shared.counts, shared.as_of) == ((1, 2), as_of)
+        await asyncio.sleep(results.SHARED_SECONDS * 0.2)
+        anew = await reader.read("lunch")
+        assert (anew.counts, anew.as_of) == ((2, 2), tally_clock.now())
+        assert _sums(store) == 1
+
+    tally_loop.run(scene())
+
+
+def test_a_read_that_was_long_on_its_way_answers_nobody_who_came_late(
+    tally_loop: VirtualLoop, tally_clock: VirtualClock
+) -> None:
+    async def scene() -> None:
+        fake, store, reader = await _watched(tally_clock)
+        await reader.read("lunch")
+        await asyncio.sleep(1)
+        store.gets.clear()
+        store.seconds = 2.0
+        early = asyncio.create_task(reader.read("lunch"))
+        await asyncio.sleep(1)
+        await _counted(fake, "lunch", {0: (5, 5)})
+        late = await reader.read("lunch")
+        assert late.as_of > (await early).as_of
+        assert _sums(store) == 2
+
+    tally_loop.run(scene())
+
+
+def test_a_read_that_failed_is_not_shared_with_those_who_come_later(
+    tally_loop: VirtualLoop, tally_clock: VirtualClock
+) -> None:
+    async def scene() -> None:
+        _, store, reader = await _watched(tally_clock)
+        await reader.read("lunch")
+        await asyncio.sleep(1)
+        store.error = Unavailable("away")
+        failed = await asyncio.gather(*[reader.read("lunch") for _ in range(3)], return_exceptions=True)
+        assert [type(error) for error in failed] == [Unavailable] * 3
+        store.error = None
+        assert (await reader.read("lunch")).counts == (1, 2)
+
+    tally_loop.run(scene())
+
+
+def test_a_client_that_gives_up_takes_no_other_with_it(tally_loop: VirtualLoop, tally_clock: VirtualClock) -> None:
+    async def scene() -> None:
+        _, store, reader = await _watched(tally_clock)
+        await reader.read("lunch")
+        await asyncio.sleep(1)
+        store.seconds = 0.2
+        gone, stays = asyncio.create_task(reader.read("lunch")), asyncio.create_task(reader.read("lunch"))
+        await asyncio.sleep(0.1)
+        gone.cancel()
+        assert (await stays).counts == (1, 2)
+
+    tally_loop.run(scene())
+
+
+def test_what_was_read_for_polls_that_nobody_watches_any_more_is_forgotten(
+    tally_loop: VirtualLoop, tally_clock: VirtualClock
+) -> None:
+    async def scene() -> None:
+        _, store, reader = await _watched(tally_clock)
+        polls = Polls(store, tally_clock, Random(1), "1")
+        for number in range(20):
+            await polls.create(_new(id=f"poll-{number}", partitions=1))
+            await reader.read(f"poll-{number}")
+            await asyncio.sleep(results.SHARED_SECONDS / 4)
+        assert len(reader._reads) <= 6
 
     tally_loop.run(scene())
