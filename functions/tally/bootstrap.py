@@ -25,7 +25,7 @@ from tally.tasks import deferred
 from tally.tasks.dispatch import StoreDispatcher
 from tally.tasks.push import Target
 from tally.tasks.push_loop import PushLoop
-from tally.tasks.queue import PullQueues
+from tally.tasks.queues import PullQueues
 from tally.tasks.system import TaskSystem
 from tally.votes import checkup as checkups
 from tally.votes import keyring

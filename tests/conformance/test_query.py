@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from tally.errors import Rejected
 from tally.ports import Entity, Filter, Insert, Key, Query, Store, Value
 
 Rows = list[tuple[Key, dict[str, Value]]]
@@ -84,6 +85,11 @@ async def test_a_cursor_goes_on_although_its_entity_is_gone_and_others_have_come
     await fill(tasks, [((("Task", "t1a"),), {"due": 0}), ((("Task", "t2a"),), {"due": 0})])
     second = await tasks.query(Query(kind="Task", limit=3, cursor=first.cursor))
     assert [entity.key[-1][1] for entity in second.entities] == ["t2a", "t3", "t4"]
+
+
+async def test_a_cursor_that_no_query_gave_out_is_refused(tasks: Store) -> None:
+    with pytest.raises(Rejected):
+        await tasks.query(Query(kind="Task", limit=3, cursor=b"none"))
 
 
 async def test_an_ancestor_bounds_the_answer_to_what_is_below_it(store: Store) -> None:

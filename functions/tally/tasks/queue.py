@@ -9,7 +9,6 @@
 A task runs at least once: a worker may die after the work and before `complete`. It is completed by one lease only.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from random import Random, SystemRandom
@@ -221,24 +220,6 @@ class PullQueue:
     async def _row(self, name: str) -> Row | None:
         place = keys.task(self.name, check_name(name), (await self._rows.record()).shards)
         return (await self._rows.find([place.key])).get(place.key)
-
-
-class PullQueues:
-    """The pull queues of a store by name, each made once."""
-
-    def __init__(self, store: Store, *, clock: Clock, random: Random) -> None:
-        self._store = store
-        self._clock = clock
-        self._random = random
-        self._made: OrderedDict[str, PullQueue] = OrderedDict()
-
-    def __call__(self, name: str) -> PullQueue:
-        """Return the queue; raises InvalidInput for what is no queue's name."""
-        queue = self._made.pop(name, None) or PullQueue(self._store, name, clock=self._clock, random=self._random)
-        self._made[name] = queue
-        if len(self._made) > limits.HELD_QUEUES:
-            self._made.popitem(last=False)
-        return queue
 
 
 def _held(lease: Lease, status: Settled) -> None:

@@ -19,7 +19,7 @@ def answer(query: Query, entities: Iterable[Entity]) -> Page:
     order = _order(query)
     compare = functools.cmp_to_key(functools.partial(_compare, [name.startswith("-") for name in order]))
     names = [name.removeprefix("-") for name in order]
-    after = compare(msgspec.msgpack.decode(query.cursor, type=tuple[list[Any], list[Any]])) if query.cursor else None
+    after = None if query.cursor is None else compare(_read(query.cursor))
     hits = []
     for entity in entities:
         if _matches(query, names, entity):
@@ -31,6 +31,13 @@ def answer(query: Query, entities: Iterable[Entity]) -> Page:
     more = len(hits) > len(page) and bool(page)
     cursor = msgspec.msgpack.encode(_place(names, page[-1])) if more else None
     return Page(entities=tuple(_bare(entity) if query.keys_only else entity for entity in page), cursor=cursor)
+
+
+def _read(cursor: bytes) -> _Place:
+    try:
+        return msgspec.msgpack.decode(cursor, type=tuple[list[Any], list[Any]])
+    except msgspec.DecodeError as error:
+        raise Rejected("the cursor is not of this query", status="INVALID_ARGUMENT") from error
 
 
 def _order(query: Query) -> tuple[str, ...]:

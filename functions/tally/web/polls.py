@@ -1,21 +1,19 @@
 """The routes of polls: reading one is for everybody, all else is for the administrator."""
 
-from base64 import b64decode, urlsafe_b64encode
 from datetime import datetime
 from typing import Annotated, Any
-from urllib.parse import parse_qsl
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from tally import limits
 from tally.clock import Clock, from_datetime, to_datetime
-from tally.errors import Conflict, InvalidInput
+from tally.errors import Conflict
 from tally.votes.definitions import Definitions
 from tally.votes.edit import ID, NewOption, NewPoll, Patch
 from tally.votes.poll import FOREVER, Poll, Revote, Visibility, Voters, not_found
 from tally.votes.polls import PAGE_POLLS, Polls
-from tally.web import answer, body
+from tally.web import answer, body, page
 from tally.web.answer import Answer
 from tally.web.app import Request, Route
 
@@ -80,11 +78,11 @@ def admin_routes(polls: Polls, clock: Clock) -> list[Route]:
         return answer.json(201, view(poll, clock.now()), location)
 
     async def list_(request: Request) -> Answer:
-        limit, cursor = _page(request.scope["query_string"])
+        limit, cursor = page.wanted(request.scope["query_string"], PAGE_POLLS)
         listing = await polls.list(limit, cursor)
         now = clock.now()
-        following = None if listing.cursor is None else urlsafe_b64encode(listing.cursor).decode()
-        return answer.json(200, {"polls": [view(poll, now) for poll in listing.polls], "cursor": following})
+        shown = [view(poll, now) for poll in listing.polls]
+        return answer.json(200, {"polls": shown, "cursor": page.following(listing.cursor)})
 
     async def get(request: Request, poll: str) -> Answer:
         return answer.json(200, view(await polls.get(check_id(poll)), clock.now()))
@@ -172,18 +170,3 @@ def _new_options(options: list[_OptionBody]) -> tuple[NewOption, ...]:
 
 def _instants(given: dict[str, Any]) -> dict[str, int]:
     return {name: from_datetime(given[name]) for name in ("opens_at", "closes_at") if name in given}
-
-
-def _page(query: bytes) -> tuple[int, bytes | None]:
-    try:
-        given = dict(parse_qsl(query.decode("ascii"), keep_blank_values=True, strict_parsing=bool(query)))
-        limit = int(given.pop("limit", PAGE_POLLS))
-        cursor = given.pop("cursor", None)
-        decoded = None if cursor is None else b64decode(cursor, altchars=b"-_", validate=True)
-    except ValueError as error:
-        raise InvalidInput(f"the query is malformed: {error}", code="bad-query") from error
-    if given:
-        raise InvalidInput(f"the query has the unknown field {min(given)!r}", code="bad-query")
-    if not 1 <= limit <= PAGE_POLLS:
-        raise InvalidInput(f"limit is {limit}: want 1 to {PAGE_POLLS}", code="bad-query")
-    return limit, decoded

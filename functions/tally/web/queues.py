@@ -15,9 +15,11 @@ from tally.tasks import envelope
 from tally.tasks.lease import Lease
 from tally.tasks.leasing import OLDEST
 from tally.tasks.outcome import Outcome
-from tally.tasks.queue import PullQueue, PullQueues
+from tally.tasks.queue import PullQueue
+from tally.tasks.queues import PullQueues
+from tally.tasks.stats import QueueStats
 from tally.tasks.task import Task, seconds
-from tally.web import answer, body
+from tally.web import answer, body, page
 from tally.web.answer import Answer
 from tally.web.app import Request, Route
 
@@ -106,11 +108,16 @@ def routes(queues: PullQueues) -> list[Route]:
         return answer.json(200 if good else 207, {"outcomes": outcomes})
 
     async def stats(request: Request, queue: str) -> Answer:
-        counted = await _queue(queues, queue).stats()
-        oldest = None if counted.oldest_eta is None else to_datetime(counted.oldest_eta)
-        return answer.json(200, {**asdict(counted), "oldest_eta": oldest})
+        return answer.json(200, _numbers(await _queue(queues, queue).stats()))
+
+    async def list_(request: Request) -> Answer:
+        limit, cursor = page.wanted(request.scope["query_string"], limits.QUEUES_PER_PAGE)
+        names = await queues.page(limit, cursor)
+        found = [{"name": name, **_numbers(await queues(name).stats())} for name in names.names]
+        return answer.json(200, {"queues": found, "cursor": page.following(names.cursor)})
 
     return [
+        Route("GET", "/v1/queues", list_),
         Route("POST", "/v1/queues/{queue}/tasks", add),
         Route("POST", "/v1/queues/{queue}/lease", lease),
         Route("POST", "/v1/queues/{queue}/extend", extend),
@@ -118,6 +125,11 @@ def routes(queues: PullQueues) -> list[Route]:
         Route("POST", "/v1/queues/{queue}/complete", complete),
         Route("GET", "/v1/queues/{queue}/stats", stats),
     ]
+
+
+def _numbers(counted: QueueStats) -> dict[str, object]:
+    oldest = None if counted.oldest_eta is None else to_datetime(counted.oldest_eta)
+    return {**asdict(counted), "oldest_eta": oldest}
 
 
 async def _add_many(queue: PullQueue, sent: list[msgspec.Raw]) -> list[Outcome]:

@@ -107,3 +107,49 @@ def test_pause_and_resume_show_in_the_stats(invoke: Invoke) -> None:
     assert json.loads(invoke("stats", "mail", "--json").output)["paused"] is True
     assert invoke("resume", "mail").output == "mail: running\n"
     assert invoke("sweep", "mail").output == "0 removed\n"
+
+
+def test_list_without_a_queue_shows_every_queue_and_its_numbers(environ: dict[str, str], invoke: Invoke) -> None:
+    assert json.loads(invoke("list", "--json").output) == []
+    environ["TALLY_PUSH_QUEUES"] = "sent"
+    for queue in ("mail", "images"):
+        invoke("add", queue, "1")
+    invoke("pause", "images")
+    listed = json.loads(invoke("list", "--json").output)
+    shown = [(each["name"], each["kind"], each["tasks"], each["paused"]) for each in listed]
+    assert shown == [("images", "pull", 1, True), ("mail", "pull", 1, False), ("sent", "push", 0, False)]
+    assert listed[0]["dead"] == 0
+    lines = invoke("list").output.splitlines()
+    assert [name for name in ("images", "mail", "sent") if any(name in line for line in lines)] == [
+        "images",
+        "mail",
+        "sent",
+    ]
+
+
+def test_a_push_queue_is_paused_counted_and_purged_as_one(environ: dict[str, str], invoke: Invoke) -> None:
+    environ["TALLY_PUSH_QUEUES"] = "sent"
+
+    async def add() -> None:
+        async with bootstrap.task_queues(environ) as system:
+            for name in ("a", "b"):
+                await system.push("sent").add(Task(name=name, delay=3_600), url="http://127.0.0.1:9/")
+
+    asyncio.run(add())
+    assert invoke("pause", "sent").output == "sent: paused\n"
+    counted = json.loads(invoke("stats", "sent", "--json").output)
+    assert (counted["tasks"], counted["paused"], counted["in_flight"]) == (2, True, None)
+    assert "in_flight             -" in invoke("stats", "sent").output
+    assert invoke("resume", "sent").output == "sent: running\n"
+    assert invoke("delete", "sent", "a").output == "a: deleted\n"
+    assert invoke("purge", "sent", "--yes").output == "sent: purged\n"
+    assert json.loads(invoke("stats", "sent", "--json").output)["tasks"] == 0
+
+
+@pytest.mark.parametrize("arguments", [("list", "sent"), ("peek", "sent", "a"), ("add", "sent", "1")])
+def test_what_only_a_pull_queue_can_do_says_so(
+    environ: dict[str, str], invoke: Invoke, arguments: tuple[str, ...]
+) -> None:
+    environ["TALLY_PUSH_QUEUES"] = "sent"
+    result = invoke(*arguments)
+    assert (result.exit_code, "sent is pushed" in result.output) == (1, True)

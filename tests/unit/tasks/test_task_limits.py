@@ -13,7 +13,7 @@ from tally.tasks.context import Context
 from tally.tasks.pace import Bounds
 from tally.tasks.pool import WorkerPool
 from tally.tasks.push import _deadline
-from tally.tasks.queue import PullQueues
+from tally.tasks.queues import PullQueues
 from tally.tasks.run import Claimed, Run
 from tally.tasks.task import Task
 from tally.testing.clock import VirtualClock

@@ -117,3 +117,29 @@ def test_reading_a_queue_that_there_is_not_makes_none(play: Play) -> None:
         assert (await stage.client.get(f"{Q}/tasks")).status == 405
 
     play(scene)
+
+
+def test_the_queues_are_listed_with_their_numbers_in_pages(play: Play) -> None:
+    async def scene(stage: Stage) -> None:
+        assert (await stage.client.get("/v1/queues")).json == {"queues": [], "cursor": None}
+        for queue in ("b", "a", "c"):
+            await stage.client.post(f"/v1/queues/{queue}/tasks", {"v": 1})
+        first = (await stage.client.get("/v1/queues?limit=2")).json
+        assert [(each["name"], each["tasks"], each["paused"]) for each in first["queues"]] == [
+            ("a", 1, False),
+            ("b", 1, False),
+        ]
+        rest = (await stage.client.get(f"/v1/queues?limit=2&cursor={first['cursor']}")).json
+        assert [each["name"] for each in rest["queues"]] == ["c"]
+        assert rest["cursor"] is None
+
+    play(scene)
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=51", "limit=x", "cursor=%FF", "cursor=bm9uZQ==", "queue=a"])
+def test_a_malformed_page_is_refused(play: Play, query: str) -> None:
+    async def scene(stage: Stage) -> None:
+        answer = await stage.client.get(f"/v1/queues?{query}")
+        assert (answer.status, answer.json["code"] in ("bad-query", "bad-cursor")) == (400, True)
+
+    play(scene)
