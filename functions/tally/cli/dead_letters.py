@@ -114,8 +114,9 @@ def replay(
       tally dead-letters replay --poll lunch --reason poll-closed
     """
     selection = _chosen(letter_id, poll, reason, every)
-    _confirm("Replay", selection, yes or dry_run)
-    run(_change("replayed", Letterbox.replay, selection, dry_run, as_json))
+    agreed = yes or dry_run or _agreed("Replay", selection)
+    result = run(_change("replayed", Letterbox.replay, selection, dry_run)) if agreed else Run()
+    _print_run("replayed", result, dry_run, as_json)
 
 
 @dead_letters.command()
@@ -130,8 +131,9 @@ def drop(
       tally dead-letters drop --reason undecodable --dry-run
     """
     selection = _chosen(letter_id, poll, reason, every)
-    _confirm("Drop", selection, yes or dry_run)
-    run(_change("dropped", Letterbox.drop, selection, dry_run, as_json))
+    agreed = yes or dry_run or _agreed("Drop", selection)
+    result = run(_change("dropped", Letterbox.drop, selection, dry_run)) if agreed else Run()
+    _print_run("dropped", result, dry_run, as_json)
 
 
 def _chosen(letter_id: str | None, poll: str | None, reason: str | None, every: bool) -> Selection:
@@ -141,11 +143,13 @@ def _chosen(letter_id: str | None, poll: str | None, reason: str | None, every: 
     return selection
 
 
-def _confirm(verb: str, selection: Selection, yes: bool) -> None:
+def _agreed(verb: str, selection: Selection) -> bool:
+    """Ask, and end the command at a no; False without asking when there is no such letter."""
+    if not run(_read(selection, 1)):
+        return False
     given = {"reason": selection.reason, "poll": selection.poll, "id": selection.id}
     words = " ".join(f"with {name} {value!r}" for name, value in given.items() if value is not None)
-    if not yes:
-        click.confirm(f"{verb} every dead letter {words}".rstrip() + "?", abort=True, err=True)
+    return click.confirm(f"{verb} every dead letter {words}".rstrip() + "?", abort=True, err=True)
 
 
 @asynccontextmanager
@@ -166,7 +170,7 @@ async def _show(letter_id: str) -> Letter:
         return await box.show(letter_id)
 
 
-async def _change(done: str, act: Callable[..., Any], selection: Selection, dry_run: bool, as_json: bool) -> None:
+async def _change(done: str, act: Callable[..., Any], selection: Selection, dry_run: bool) -> Run:
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     console = Console(stderr=True)
     async with _letterbox() as box:
@@ -177,6 +181,10 @@ async def _change(done: str, act: Callable[..., Any], selection: Selection, dry_
                 bar.update(task, description=f"{_count(so_far.letters, so_far.votes)} {done}")
 
             result: Run = await act(box, selection, dry_run=dry_run, progress=progress)
+    return result
+
+
+def _print_run(done: str, result: Run, dry_run: bool, as_json: bool) -> None:
     if as_json:
         print_json({"dry_run": dry_run, **{name: getattr(result, name) for name in Run.__slots__}})
         return

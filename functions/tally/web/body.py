@@ -4,8 +4,9 @@ Strict where parsers are lax: NaN, duplicate names, deep nesting, bad UTF-8 and 
 """
 
 import json
+import re
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 from starlette.types import Receive
@@ -45,7 +46,8 @@ def decode(decoder: "msgspec.json.Decoder[T]", body: bytes, names: Callable[[T],
     try:
         value = decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidInput(f"the body is not what is wanted here: {error}", code="bad-json") from error
+        words = f"{error}{_choices(decoder.type, str(error))}"
+        raise InvalidInput(f"the body is not what is wanted here: {words}", code="bad-json") from error
     if names is None or body.count(b":") != names(value):
         parse(body)
     return value
@@ -66,6 +68,22 @@ def parse(body: bytes) -> Any:
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"the body is not JSON: {error}", code="bad-json") from error
     return value
+
+
+def _choices(kind: Any, error: str) -> str:
+    """Return the values that a field may have, where the decoder says no more than that it has another."""
+    found = re.match(r"Invalid enum value .* at `\$\.(\w+)`$", error)
+    if found is None or not isinstance(kind, type) or not issubclass(kind, msgspec.Struct):
+        return ""
+    for field in msgspec.structs.fields(kind):
+        if field.encode_name == found[1]:
+            values = [value for part in (field.type, *get_args(field.type)) for value in _literals(part)]
+            return f": want {' or '.join(map(repr, values))}"
+    return ""
+
+
+def _literals(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) if get_origin(kind) is Literal else ()
 
 
 def _check_headers(headers: RawHeaders, most: int) -> None:

@@ -109,6 +109,12 @@ def test_a_replay_asks_first_and_takes_only_what_is_meant(invoke: Invoke) -> Non
     assert invoke("list").output.splitlines()[-1].startswith("2 dead letters")
 
 
+@pytest.mark.parametrize(("verb", "done"), [("replay", "replayed"), ("drop", "dropped")])
+def test_nothing_is_asked_when_there_is_nothing_to_change(invoke: Invoke, verb: str, done: str) -> None:
+    result = invoke(verb, "--reason", "no-such-reason")
+    assert (result.exit_code, result.output) == (0, f"0 dead letters with 0 votes {done}\n")
+
+
 def test_a_drop_takes_what_cannot_be_replayed(invoke: Invoke) -> None:
     result = invoke("drop", "--reason", "undecodable", "--yes")
     assert result.output.splitlines()[0] == "1 dead letter with 0 votes dropped (1 undecodable)"

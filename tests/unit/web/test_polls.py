@@ -79,6 +79,22 @@ def test_a_bad_definition_is_the_callers_error_and_stores_nothing(play: Play, na
 
 
 @pytest.mark.parametrize(
+    ("field", "choices"),
+    [
+        ("voters", "'one-ballot' or 'open'"),
+        ("revote", "'keep' or 'replace'"),
+        ("results", "'live' or 'after-close'"),
+    ],
+)
+def test_a_value_that_is_no_choice_is_answered_with_the_choices(play: Play, field: str, choices: str) -> None:
+    async def scene(stage: Stage) -> None:
+        reply = await stage.client.post(POLLS, poll(**{field: "toggle"}))
+        assert f"Invalid enum value 'toggle' - at `$.{field}`: want {choices}" in reply.json["detail"]
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
     ("sent", "instant"),
     [
         ("2040-07-01T12:00:00Z", datetime(2040, 7, 1, 12, tzinfo=UTC)),
