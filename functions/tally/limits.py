@@ -93,6 +93,7 @@ TASKS_PER_REQUEST = Limit(1_000, "tasks", "tasks, or leases, of one HTTP request
 TASK_BODY_BYTES = Limit(4_000_000, "bytes", "the body of an HTTP request about tasks")
 HELD_QUEUES = Limit(1_000, "queues", "pull queues that one process keeps at hand")
 QUEUES_PER_PAGE = Limit(50, "queues", "queues of one HTTP listing, each of which is counted")
+STARTS_PER_SECOND = Limit(10_000, "tasks/s", "the rate that may be set for a pull queue")
 QUEUE_SHARDS = Limit(64, "shards", "shards of a pull queue")
 COUNTED_ROWS = Limit(10_000, "rows", "how far `stats` counts in a shard, of each kind of row")
 LISTED_TASKS = Limit(1_000, "tasks", "tasks of one listing")

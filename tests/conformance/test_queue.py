@@ -10,6 +10,7 @@ from tally.ports import Entity, Insert, Store
 from tally.retry import RetryPolicy
 from tally.tasks.leasing import OLDEST
 from tally.tasks.queue import PullQueue
+from tally.tasks.start_rate import StartRate
 from tally.tasks.task import Task
 
 
@@ -120,3 +121,14 @@ async def test_pause_purge_delete_and_peek(queue: PullQueue) -> None:
     assert await queue.purge() == 29
     assert (await queue.stats()).tasks == 0
     assert await queue.sweep() == 0
+
+
+async def test_a_rate_holds_for_all_who_lease(store: Store, queue: PullQueue) -> None:
+    await queue.add_many(Task() for _ in range(12))
+    await queue.set_rate(StartRate(per_second=0.001, burst=8))
+    leases = await asyncio.gather(*(another(store).lease(4) for _ in range(4)))
+    assert sum(map(len, leases)) <= 8
+    assert 4 in map(len, leases)
+    await queue.set_rate(None)
+    rest = await queue.lease(12)
+    assert sum(map(len, leases)) + len(rest) == 12

@@ -97,6 +97,7 @@ TESTS: dict[str, tuple[str, str]] = {
     "TASK_BODY_BYTES": HTTP_WRONG,
     "HELD_QUEUES": (TASKS, "test_a_process_keeps_so_many_queues_at_hand"),
     "QUEUES_PER_PAGE": (HTTP, "test_a_malformed_page_is_refused"),
+    "STARTS_PER_SECOND": ("tasks/test_throttle.py", "test_a_rate_out_of_bounds_is_refused"),
     "QUEUE_SHARDS": (QUEUE, "test_the_number_of_shards_is_kept_and_checked"),
     "COUNTED_ROWS": (TASKS, "test_stats_count_up_to_their_limit_and_then_say_at_least"),
     "LISTED_TASKS": (TASKS, "test_a_listing_shows_so_many_tasks"),

@@ -27,6 +27,7 @@ from tally.ports import DispatchStats
 from tally.tasks.inspection import Listed
 from tally.tasks.push import PushQueue
 from tally.tasks.queue import PullQueue
+from tally.tasks.start_rate import StartRate
 from tally.tasks.stats import QueueStats
 
 
@@ -120,6 +121,25 @@ def resume(queue_name: str) -> None:
     """
     on_either(queue_name, lambda target: target.resume())
     click.echo(f"{queue_name}: running")
+
+
+@queue.command()
+@queue_argument
+@click.argument("per_second", type=float, required=False)
+@click.option("--burst", type=int, help="Tasks at once at most; by default a second's.")
+@click.option("--off", is_flag=True, help="Let workers lease as fast as they ask.")
+def rate(queue_name: str, per_second: float | None, burst: int | None, off: bool) -> None:
+    """Limit how many tasks a second all workers together take from a pull queue.
+
+    \b
+    Example:
+      tally queue rate mail 5 --burst 20
+    """
+    if (per_second is None) is not off:
+        raise click.UsageError("give PER_SECOND, or else --off")
+    limit = None if per_second is None else StartRate.of(per_second, burst)
+    on_pulled(queue_name, lambda target: target.set_rate(limit))
+    click.echo(f"{queue_name}: {'no rate' if limit is None else f'{limit.per_second:g}/s, burst {limit.burst}'}")
 
 
 @queue.command()

@@ -134,7 +134,7 @@ class PullExecutor:
                     continue
                 self._ended.clear()
                 ended = asyncio.create_task(self._ended.wait())
-                timeout = None if not self._room() else pause
+                timeout = None if not self._room() else self._until_ready(pause)
                 await asyncio.wait([stopping, ended], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
                 ended.cancel()
         finally:
@@ -144,6 +144,10 @@ class PullExecutor:
                 helper.cancel()
         event("executor-stopped")
         return 0
+
+    def _until_ready(self, pause: float) -> float:
+        """Return the pause, cut short where the rate of a queue allows a lease before its end."""
+        return min([pause, *filter(None, (source.queue.ready_in for source in self._sources))])
 
     def _room(self) -> int:
         return max(0, self._limit - len(self._held))

@@ -60,6 +60,7 @@ async def stats(rows: Rows) -> QueueStats:
         executed_last_minute=executed,
         in_flight=in_flight,
         dead=dead,
+        enforced_rate=None if record.rate is None else record.rate.per_second,
         paused=record.paused,
         truncated=any(full for _, full in counted),
     )

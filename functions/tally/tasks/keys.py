@@ -11,6 +11,7 @@ from typing import NamedTuple
 from tally.ports import Filter, Key
 
 QUEUE = "TaskQueue"
+RATE = "TaskRate"
 TASK = "Task"
 PAYLOAD = "TaskPayload"
 OUTBOX = "TaskOutbox"
@@ -41,6 +42,10 @@ class Place(NamedTuple):
 
 def queue(name: str) -> Key:
     return ((QUEUE, name),)
+
+
+def rate(queue_name: str) -> Key:
+    return ((RATE, queue_name),)
 
 
 def task(queue_name: str, name: str, shards: int) -> Place:

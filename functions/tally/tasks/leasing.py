@@ -22,6 +22,7 @@ from tally.tasks.lease import Lease
 from tally.tasks.row import Row, change, dead, leased
 from tally.tasks.rows import TRIES, Rows, by_size
 from tally.tasks.task import check_tag, seconds
+from tally.tasks.throttle import Throttle
 from tally.tasks.tour import Tour
 
 T = TypeVar("T")
@@ -83,7 +84,12 @@ class Leasing:
     def __init__(self, rows: Rows, retry: RetryPolicy) -> None:
         self._rows = rows
         self._retry = retry
+        self._throttle = Throttle(rows)
         self._tour = Tour(rows.random)
+
+    @property
+    def ready_in(self) -> float:
+        return self._throttle.ready_in
 
     async def lease(self, max_tasks: int, lease_seconds: float, tag: Tag, wait: float) -> list[Lease]:
         """Lease tasks, waiting up to `wait` seconds for the first; see `PullQueue.lease`."""
@@ -92,13 +98,29 @@ class Leasing:
         give_up_at = loop.time() + wait
         tries = 0
         while True:
-            leases = await self._lease(max_tasks, lease_seconds, tag)
+            leases = await self._lease_at_rate(max_tasks, lease_seconds, tag)
             left = give_up_at - loop.time()
             if leases or left <= 0:
                 return leases
             tries += 1
             pause = full_jitter(tries, base=0.1, cap=1.0, random=self._rows.random)
-            await asyncio.sleep(min(left, max(pause, 0.02)))
+            await asyncio.sleep(min(left, max(pause, 0.02, self.ready_in)))
+
+    async def _lease_at_rate(self, max_tasks: int, lease_seconds: float, tag: Tag) -> list[Lease]:
+        record = await self._rows.record()
+        if record.paused:
+            return []
+        if record.rate is None:
+            return await self._lease(max_tasks, lease_seconds, tag)
+
+        async def lease(count: int) -> list[Lease]:
+            return await self._lease(count, lease_seconds, tag)
+
+        async def is_due() -> bool:
+            wanted = await self._range(tag, record.shards)
+            return wanted is not None and bool(await self._heads(record.shards, wanted))
+
+        return await self._throttle.lease(record.rate, max_tasks, lease, is_due)
 
     async def _lease(self, max_tasks: int, lease_seconds: float, tag: Tag) -> list[Lease]:
         for _ in range(_ROUNDS):
@@ -126,15 +148,17 @@ class Leasing:
             return lambda shard, now: keys.due_range(queue, shard, now)
         if isinstance(tag, str):
             return lambda shard, now: keys.tagged_range(queue, shard, tag, now)
-        now = self._rows.clock.now()
-        heads = await asyncio.gather(
-            *(self._rows.scan(keys.due_range(queue, shard, now), 1) for shard in range(shards))
-        )
-        first = min((row for head in heads for row in head), key=_order, default=None)
-        if first is None:
+        heads = await self._heads(shards, lambda shard, now: keys.due_range(queue, shard, now))
+        if not heads:
             return None
-        oldest = first.tag
+        oldest = min(heads, key=_order).tag
         return lambda shard, now: keys.tagged_range(queue, shard, oldest, now)
+
+    async def _heads(self, shards: int, wanted: _Range) -> list[Row]:
+        """Return the first row of each shard that has one."""
+        now = self._rows.clock.now()
+        heads = await asyncio.gather(*(self._rows.scan(wanted(shard, now), 1) for shard in range(shards)))
+        return [row for head in heads for row in head]
 
     async def _gather(self, harvest: _Harvest, shards: int, wanted: _Range) -> None:
         """Visit one shard, then about as many at once as hold the rest.

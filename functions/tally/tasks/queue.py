@@ -29,6 +29,7 @@ from tally.tasks.outcome import Outcome
 from tally.tasks.row import Row, dead, done, due_now, extended, released, replayed
 from tally.tasks.rows import Rows
 from tally.tasks.settling import Settled, settle
+from tally.tasks.start_rate import StartRate
 from tally.tasks.stats import QueueStats
 from tally.tasks.task import Duration, Task, check_name, check_queue, seconds
 
@@ -182,11 +183,20 @@ class PullQueue:
 
     async def pause(self) -> None:
         """Lease no more, in any process, from a second from now on. What is held may be finished and extended."""
-        await self._rows.set_paused(True)
+        await self._rows.set_record(lambda record: replace(record, paused=True))
 
     async def resume(self) -> None:
         """Lease again."""
-        await self._rows.set_paused(False)
+        await self._rows.set_record(lambda record: replace(record, paused=False))
+
+    async def set_rate(self, rate: StartRate | None) -> None:
+        """Lease no more tasks than this, in all processes together, from a second from now on; None: as many as ask."""
+        await self._rows.set_record(lambda record: replace(record, rate=rate))
+
+    @property
+    def ready_in(self) -> float:
+        """Return the seconds for which the queue's rate is known to allow no lease, 0 when it may."""
+        return self._leasing.ready_in
 
     async def replay(self, name: str) -> bool:
         """Make a dead letter a task that is due now, with all its attempts; say whether there was one."""

@@ -4,20 +4,21 @@ It knows the store's limits and nothing of leases. A reply that says that the ve
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from random import Random
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from tally import limits
 from tally.clock import Clock
 from tally.errors import Conflict, Refused, Unavailable, UnsafeStore
-from tally.ports import Committed, Entity, Filter, Insert, Key, OnConflict, Query, Store, Update, Write, read
+from tally.ports import Committed, Entity, Filter, Insert, Key, OnConflict, Query, Store, Update, Value, Write, read
 from tally.retry import full_jitter
 from tally.tasks import keys
 from tally.tasks.row import FORMAT, Row, from_entity
+from tally.tasks.start_rate import StartRate
 
 T = TypeVar("T")
 TRIES = 8
@@ -32,6 +33,7 @@ class Record:
 
     shards: int
     paused: bool = False
+    rate: StartRate | None = None
     version: int = 0
 
 
@@ -75,13 +77,14 @@ class Rows:
             raise Conflict(f"queue {self.queue} has {self._record.shards} shards, not {self._wanted}")
         return self._record
 
-    async def set_paused(self, paused: bool) -> None:
-        """Pause the queue or let it go on; other processes notice within a second."""
+    async def set_record(self, change: Callable[[Record], Record]) -> None:
+        """Change the queue's settings; other processes notice within a second."""
         for attempt in range(1, TRIES + 1):
             record = await self.record(create=True, fresh=True)
-            if record.paused == paused:
+            changed = change(record)
+            if changed == record:
                 return
-            entity = self._entity(Record(shards=record.shards, paused=paused))
+            entity = self._entity(changed)
             try:
                 await self.commit([Update(entity=entity, base_version=record.version, on_conflict=OnConflict.FAIL)])
             except Refused:
@@ -98,6 +101,10 @@ class Rows:
             entities, _ = await read(self._store, part)
             found.update((key, from_entity(entity)) for key, entity in entities.items())
         return found
+
+    async def entity(self, key: Key) -> Entity | None:
+        """Read one entity that is no row."""
+        return (await read(self._store, [key]))[0].get(key)
 
     async def payloads(self, rows: Sequence[Row]) -> dict[Key, bytes]:
         """Read the payloads that lie beside the rows, by the rows' keys, few enough at a time for one answer."""
@@ -146,8 +153,7 @@ class Rows:
         for attempt in range(1, TRIES + 1):
             found, _ = await read(self._store, [key])
             if entity := found.get(key):
-                stored = entity.properties
-                return Record(shards=cast(int, stored["shards"]), paused=bool(stored["paused"]), version=entity.version)
+                return _record(entity)
             if not create:
                 return new
             try:
@@ -160,7 +166,16 @@ class Rows:
         return Unavailable(f"the record of queue {self.queue} changed {TRIES} times while it was to be written")
 
     def _entity(self, record: Record) -> Entity:
-        return Entity(key=keys.queue(self.queue), properties={"shards": record.shards, "paused": record.paused})
+        properties: dict[str, Value] = {"shards": record.shards, "paused": record.paused}
+        if record.rate is not None:
+            properties |= {"per_second": record.rate.per_second, "burst": record.rate.burst}
+        return Entity(key=keys.queue(self.queue), properties=properties)
+
+
+def _record(entity: Entity) -> Record:
+    fields: Mapping[str, Any] = entity.properties
+    rate = StartRate(per_second=fields["per_second"], burst=fields["burst"]) if "per_second" in fields else None
+    return Record(shards=fields["shards"], paused=bool(fields["paused"]), rate=rate, version=entity.version)
 
 
 def chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 class QueueStats:
     """`tasks` that wait or run, `oldest_eta` (µs) of them, None in an empty queue; `dead` letters beside them.
 
-    `enforced_rate` is tasks a second, None where nothing limits it (pull queues). Counting stops at a limit:
+    `enforced_rate` is tasks a second, None where nothing limits it. Counting stops at a limit:
     `truncated` then says that the counts are "at least".
     """
 

@@ -64,6 +64,15 @@ def test_a_task_that_waits_for_its_time_is_run_now(invoke: Invoke) -> None:
     assert (again.exit_code, "no task a waits" in again.output) == (1, True)
 
 
+def test_a_rate_is_set_shown_and_taken_off(invoke: Invoke) -> None:
+    assert invoke("rate", "mail", "5", "--burst", "20").output == "mail: 5/s, burst 20\n"
+    assert json.loads(invoke("stats", "mail", "--json").output)["enforced_rate"] == 5
+    assert invoke("rate", "mail", "--off").output == "mail: no rate\n"
+    assert json.loads(invoke("stats", "mail", "--json").output)["enforced_rate"] is None
+    assert (invoke("rate", "mail").exit_code, invoke("rate", "mail", "5", "--off").exit_code) == (2, 2)
+    assert "want more than 0" in invoke("rate", "mail", "0").output
+
+
 def test_a_push_queue_sends_a_task_now(environ: dict[str, str], invoke: Invoke) -> None:
     environ["TALLY_PUSH_QUEUES"] = "mail"
 
