@@ -255,6 +255,7 @@ async def task_queues(
         try:
             yield system
         finally:
+            deferred.registry.connect(None)
             await system.close()
 
 

@@ -8,17 +8,21 @@ async def import_rows(url: str) -> int:
             raise Retry(after=0)
 """
 
+import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from tally import limits
 from tally.errors import InvalidInput, TallyError, TooLarge
+from tally.tasks import thread
 from tally.tasks.task import Duration, seconds
+
+T = TypeVar("T")
 
 
 class Retry(TallyError):
@@ -63,10 +67,21 @@ class Context:
     headers: Mapping[str, str] = field(default_factory=dict)
     arguments: Mapping[str, Any] = field(default_factory=dict)
     report: Callable[[bytes], None] = lambda _: None
+    loop: asyncio.AbstractEventLoop | None = None
 
     def left(self) -> float:
         """Return the seconds left until the timeout, at least 0."""
         return max(0.0, self.deadline - self.clock())
+
+    def run(self, call: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+        """Run a coroutine on the worker's event loop, from a plain function: `current().run(send.call(7))`.
+
+        Raises InvalidInput in an async function, which awaits it; TimeoutError after `timeout` seconds.
+        """
+        if self.loop is None or thread.has_loop():
+            call.close()
+            raise InvalidInput("this is no plain function in a worker's thread: await the call")
+        return thread.wait(asyncio.run_coroutine_threadsafe(call, self.loop), timeout)
 
     def progress(self, value: object) -> None:
         """Show how far the run is: a small JSON value, seen by `status` within about a second. Never blocks."""

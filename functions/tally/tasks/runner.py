@@ -77,6 +77,7 @@ class _Attempt:
             headers=self.delivery.headers,
             arguments=arguments,
             report=self.pulse.report,
+            loop=loop,
         )
 
 
