@@ -5,9 +5,10 @@ A record says: this ballot chose this option at this instant. Ballot ids are two
 copies `keep` takes the least rank and `replace` the greatest: a function of the set of copies, not of their order.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from functools import reduce
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,8 @@ RECORD_BYTES = 24
 _WIRE = np.dtype([("high", ">u8"), ("low", ">u8"), ("rank", ">u8")])
 # A run is merged into the next older one when that is at most this many times larger: few runs, cheap merges.
 _RUN_RATIO = 4
+# Rows that are merged at a time: more need more memory, fewer more time.
+_MERGE_BLOCK = 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +117,15 @@ def unpack(data: bytes) -> Records:
 
 def locate(run: Run, records: Records) -> NDArray[np.intp]:
     """Return each record's place in the run, by ballot; -1 where the run has no such ballot."""
+    return _located(run, records, run.records.high.searchsorted(records.high))
+
+
+def _located(run: Run, records: Records, at: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Do so, given where each record's first word would go."""
     high, low = run.records.high, run.records.low
     if not len(high):
         return np.full(len(records), -1, np.intp)
-    place = np.minimum(high.searchsorted(records.high), len(high) - 1)
+    place = np.minimum(at, len(high) - 1)
     same_high = high[place] == records.high
     if not same_high.any():  # most votes are new
         return np.full(len(records), -1, np.intp)
@@ -164,16 +172,33 @@ def absorb(runs: tuple[Run, ...], records: Records, segment: int, revote: Revote
     if not len(records):
         return runs
     runs = (*runs, Run(records, np.full(len(records), segment, np.uint32)))
-    while len(runs) > 1 and len(runs[-2]) <= _RUN_RATIO * len(runs[-1]):
-        runs = (*runs[:-2], _merge(runs[-2], runs[-1]))
-    return runs
+    first, size = len(runs) - 1, len(records)
+    while first and len(runs[first - 1]) <= _RUN_RATIO * size:
+        first -= 1
+        size += len(runs[first])
+    return (*runs[:first], *merge(runs[first:]))
 
 
 def merge(runs: tuple[Run, ...]) -> tuple[Run, ...]:
-    """Return the same live records as at most one run."""
-    while len(runs) > 1:
-        runs = (*runs[:-2], _merge(runs[-2], runs[-1]))
-    return runs
+    """Return the same live records as at most one run.
+
+    Block by block, all runs at once: the peak of memory is little more than the runs given and the one returned.
+    """
+    rows = sum(map(len, runs))
+    if rows < 2 * _MERGE_BLOCK:
+        return (reduce(_merge, reversed(runs)),) if runs else ()
+    if len(runs) == 1:
+        return runs
+    merged = Run(Records(*(np.empty(rows, np.uint64) for _ in range(3))), np.empty(rows, np.uint32))
+    size = 0
+    for block in _blocks(runs, rows // _MERGE_BLOCK):
+        part = reduce(_merge, reversed(block))
+        for column, of_part in zip(_columns(merged), _columns(part), strict=True):
+            column[size : size + len(part)] = of_part
+        size += len(part)
+    for column in _columns(merged):
+        column.resize(size, refcheck=False)
+    return (merged,)
 
 
 def live(runs: tuple[Run, ...], segments: Iterable[int]) -> Records:
@@ -186,18 +211,33 @@ def live(runs: tuple[Run, ...], segments: Iterable[int]) -> Records:
     return candidates[segment == origin]
 
 
-def _merge(old: Run, new: Run) -> Run:
-    """Merge two runs; where both hold a ballot the new one stands. Column by column, to keep the peak of memory low."""
-    place = locate(old, new.records)
+def _columns(run: Run) -> tuple[NDArray[Any], ...]:
+    return run.records.high, run.records.low, run.records.rank, run.segment
+
+
+def _blocks(runs: Sequence[Run], count: int) -> Iterator[list[Run]]:
+    """Cut runs into blocks, all at the same ballots; yield each block's part of every run."""
+    longest = max(runs, key=len).records.high
+    edges = longest[[len(longest) * block // count for block in range(1, count)]]
+    bounds = [[0, *run.records.high.searchsorted(edges).tolist(), len(run)] for run in runs]
+    for block in range(count):
+        cuts = [slice(bound[block], bound[block + 1]) for bound in bounds]
+        yield [Run(run.records[cut], run.segment[cut]) for run, cut in zip(runs, cuts, strict=True)]
+
+
+def _merge(new: Run, old: Run) -> Run:
+    """Merge two runs; where both hold a ballot the new one stands."""
+    if not len(old) or not len(new):
+        return old if len(old) else new
+    at = old.records.high.searchsorted(new.records.high)
+    place = _located(old, new.records, at)
     superseded = place[place >= 0]
     rest = np.ones(len(old), np.bool_)
     rest[superseded] = False
-    at = old.records.high.searchsorted(new.records.high)
     same_high = old.records.high[np.minimum(at, len(old) - 1)] == new.records.high
     if np.count_nonzero(same_high) > np.count_nonzero(place == at):
         # Different ballots that share their first 64 bits: insertion by the first word would not keep the order.
         return _sort(join([old.records[rest], new.records]), np.concatenate([old.segment[rest], new.segment]))
-    del place  # what follows is the peak of memory
     at += np.arange(len(new)) - superseded.searchsorted(at)
     from_old = np.ones(len(old) - len(superseded) + len(new), np.bool_)
     from_old[at] = False

@@ -1,12 +1,15 @@
+import tracemalloc
 from functools import reduce
 from itertools import pairwise
 from random import Random
+from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tally.votes import records as module
 from tally.votes.poll import Revote
 from tally.votes.records import (
     EMPTY,
@@ -194,3 +197,39 @@ def test_a_run_of_at_most_four_times_the_size_is_merged_and_no_bit_of_it_lost() 
     longer = absorb((), records([(number, 1, rank) for number in range(5)]), 1, "keep")
     assert longer[0].segment.dtype == np.uint32
     assert len(absorb(longer, records([(9, 1, rank)]), 2, "keep")) == 2
+
+
+@given(st.lists(rows, max_size=8), revotes, st.integers(1, 5))
+def test_merging_block_by_block_gives_the_same_records_in_order(
+    segments: list[list[Row]], revote: Revote, block: int
+) -> None:
+    with mock.patch.object(module, "_MERGE_BLOCK", block):
+        runs: tuple[Run, ...] = ()
+        for number, content in enumerate(segments, start=1):
+            runs = absorb(runs, records(content), number, revote)
+        merged = merge(runs)
+    assert len(merged) == any(map(len, segments))
+    for run in (*runs, *merged):
+        ballots = [row[:2] for row in table(run.records)]
+        assert ballots == sorted(set(ballots))
+    found = {row[:2]: row[2] for run in merged for row in table(run.records)}
+    assert found == model([row for content in segments for row in content], revote)
+    for run in merged:
+        _, rank, segment = find(runs, run.records)
+        assert (rank.tolist(), segment.tolist()) == (run.records.rank.tolist(), run.segment.tolist())
+
+
+def test_merging_needs_little_more_than_what_is_held_twice() -> None:
+    generator = np.random.default_rng(1)
+    size, part = 400_000, 10_000
+    with mock.patch.object(module, "_MERGE_BLOCK", 1 << 12):
+        tracemalloc.start()
+        runs: tuple[Run, ...] = ()
+        for number in range(size // part):
+            high, low, rank = generator.integers(0, 1 << 62, (3, part), np.uint64)
+            runs = absorb(runs, Records(high, low, rank), number, "keep")
+        held, peak = (value / size for value in tracemalloc.get_traced_memory())
+        tracemalloc.stop()
+    assert sum(map(len, runs)) == size
+    assert held <= 40
+    assert peak <= 60
