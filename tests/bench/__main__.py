@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from emulator.local import heed_signals, local
-from tests.bench import ceilings, chart, cloud_tasks, embedded, http, ledger, queues, results, rivals, worker
+from tests.bench import ceilings, chart, cloud_tasks, embedded, http, ledger, model, queues, results, rivals, worker
 from tests.bench.measure import Budget, Figure, Outcome
 from tests.bench.stage import Stage, machine
 
@@ -26,6 +26,7 @@ SECTIONS: Mapping[str, Section] = {
     "worker": worker.run,
     "ledger": ledger.run,
     "results": results.run,
+    "model": model.run,
     "peers": rivals.run,
     "embedded": embedded.run,
     "queues": queues.run,

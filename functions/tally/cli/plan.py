@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tally.cli.console import json_option, print_json
-from tally.votes import scale
+from tally.votes import prices, scale
 from tally.votes.scale import Plan
 
 
@@ -17,7 +17,14 @@ from tally.votes.scale import Plan
 @click.option(
     "--minutes", type=click.FloatRange(0.1, 44_640), required=True, help="Minutes in which they come, evenly."
 )
-@click.option("--region", default="us-central1", show_default=True, help="Region; prices are always us-central1's.")
+@click.option(
+    "--region",
+    type=click.Choice(sorted(prices.REGIONS)),
+    default="us-central1",
+    show_default=True,
+    metavar="REGION",
+    help="Region, for its prices and quotas.",
+)
 def plan(as_json: bool, votes: int, minutes: float, region: str) -> None:
     """Say what an event needs: instances, partitions, workers, warm-up, cost; and which limit binds first.
 
@@ -44,10 +51,11 @@ def _show(found: Plan) -> None:
         ("function instances", f"{found.instances:,}"),
         ("partitions", f"{found.partitions:,}"),
         ("workers", f"{found.workers:,}"),
-        ("streams they need", f"{found.streams:,}"),
+        ("streams they share", f"{found.streams:,}"),
         ("TALLY_LEDGER_MEMORY_BYTES of each", f"{found.memory:,}"),
         ("warm-up of Datastore", f"{found.warm_up_minutes} min"),
-        ("cost", f"${found.dollars:,.2f}"),
+        ("last vote counted after", f"{found.drain_seconds:g} s"),
+        (f"cost in {found.region}", f"${found.dollars:,.2f}"),
     ):
         needs.add_row(name, value)
     taken = Table("limit", "needed", "limit", "taken")
@@ -58,6 +66,9 @@ def _show(found: Plan) -> None:
     console = Console()
     console.print(needs)
     console.print(taken)
+    if not prices.REGIONS[found.region].datastore_listed:
+        factor = prices.DATASTORE_AT_MOST
+        console.print(f"Datastore's price in {found.region} is taken as {factor:g} times us-central1's: look it up.")
     if not found.fits:
         over = [bound.name for bound in found.bounds if bound.share > 1]
-        console.print(f"It does not fit as deployed: {'; '.join(over)}.")
+        console.print(f"It does not fit as it is: {'; '.join(over)}.")

@@ -13,7 +13,7 @@ from tally.clock import SECOND, Clock
 from tally.errors import BackendError
 from tally.logs import event
 from tally.ports import Store
-from tally.votes import verdict
+from tally.votes import ledger, verdict
 from tally.votes.batch import Columns
 from tally.votes.counter import Counter
 from tally.votes.dead_letter import refused
@@ -103,7 +103,12 @@ class Lanes:
             if self._time() - self._evicted.pop(key, float("-inf")) < _THRASH_SECONDS:
                 self.thrashed_at = self._time()
             counter = Counter(
-                self._store, poll.id, partition, poll.revote, loads=self._loads, fold_from=self._fold_from
+                self._store,
+                poll.id,
+                partition,
+                poll.revote,
+                loads=self._loads,
+                fold_from=ledger.folds_from(self._fold_from, partition),
             )
             lane = Lane(poll.id, partition, counter, self, self._random)
         self.lanes[key] = lane  # last: the order of the dict is that of use

@@ -1,7 +1,12 @@
-"""Google Cloud's list prices in US dollars, us-central1, November 2026: the one table that every estimate takes.
+"""Google Cloud's list prices in US dollars, November 2026: the one table that every estimate takes.
 
-No free tier, no discount. Other regions cost 0 to 50 % more, so the estimates that name a region name this one.
+No free tier, no discount. The prices are us-central1's; `REGIONS` says how much more a region costs. Cloud Run has two
+tiers, named on its page of locations. Datastore has a price list for each location: where `datastore_listed` is false
+its price was not looked up, and the estimate takes the careful side. Pub/Sub costs the same everywhere; answers to the
+internet are at the price of Europe and North America, whoever asks.
 """
+
+from dataclasses import dataclass
 
 POOL_VCPU, POOL_GIB = 0.000011244, 0.000001235  # a second, worker pools
 JOB_VCPU, JOB_GIB = 0.000018, 0.000002  # a second, jobs; a run is at least a minute
@@ -13,3 +18,36 @@ READ, WRITE, DELETE, STORED_GIB = 0.03 / 1e5, 0.09 / 1e5, 0.01 / 1e5, 0.15
 EGRESS_GIB, BALANCED_GIB, FORWARDING_HOUR = 0.12, 0.008, 0.025
 ARMOR_POLICY, ARMOR_RULE, ARMOR_REQUESTS = 5.0, 1.0, 0.75 / 1e6
 ALERT, SCHEDULE, KEY_VERSION, IMAGE_GIB = 0.10, 0.10, 0.06, 0.10
+
+TIER_2 = 1.4
+DATASTORE_AT_MOST = 1.5
+_TIER_1_REGIONS = (
+    "asia-east1 asia-northeast1 asia-northeast2 europe-north1 europe-southwest1 europe-west1 europe-west4 europe-west8 "
+    "europe-west9 me-west1 us-central1 us-east1 us-east4 us-east5 us-south1 us-west1"
+)
+_TIER_2_REGIONS = (
+    "africa-south1 asia-east2 asia-northeast3 asia-south1 asia-south2 asia-southeast1 asia-southeast2 "
+    "australia-southeast1 australia-southeast2 europe-central2 europe-west2 europe-west3 europe-west6 europe-west10 "
+    "europe-west12 me-central1 me-central2 northamerica-northeast1 northamerica-northeast2 southamerica-east1 "
+    "southamerica-west1 us-west2 us-west3 us-west4"
+)
+_DATASTORE = {"us-central1": 1.0, "us-east1": 1.0, "us-west1": 1.0, "us-west2": 1.2}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """What its CPU and memory of Cloud Run, and its Datastore, cost as a multiple of us-central1's."""
+
+    run: float
+    datastore: float
+    datastore_listed: bool
+
+
+def _regions(names: str, run: float) -> dict[str, Region]:
+    return {
+        name: Region(run=run, datastore=_DATASTORE.get(name, DATASTORE_AT_MOST), datastore_listed=name in _DATASTORE)
+        for name in names.split()
+    }
+
+
+REGIONS = _regions(_TIER_1_REGIONS, 1.0) | _regions(_TIER_2_REGIONS, TIER_2)

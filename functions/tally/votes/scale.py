@@ -13,6 +13,7 @@ from tally.votes import prices
 from tally.votes.ledger import SEGMENT_RECORDS
 from tally.votes.microbatch import LINGER_SECONDS
 from tally.votes.poll import default_partitions
+from tally.votes.stream import LINGER_SECONDS_AT_MOST
 
 # Assumed of the pipeline, on the careful side of what was measured.
 VOTES_PER_INSTANCE_SECOND = 1_000
@@ -23,6 +24,7 @@ WORKER_LOAD = 0.5  # a worker that is busy half of its time takes a burst of twi
 ANSWER_BYTES = 400
 LEDGER_BYTES_PER_VOTE = 40
 COMMITS_PER_PARTITION_SECOND = 1
+WRITES_PER_COMMIT = 3  # the shard, the segment, and sooner or later the delete of the segment, when it is folded
 
 # Limits that are not ours; the quotas can be raised.
 WORKERS_PER_STREAM = 4
@@ -53,7 +55,8 @@ class Cost(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """`streams`: sets of topic, subscription and workers; only one is built. `memory`: bytes of ledger a worker."""
+    """`workers` are those of all `streams`; `memory`: bytes of ledger in each. `messages`, `commits` and `writes` (of
+    entities, deletes included) are those of the whole event; `drain_seconds`: from the last vote to its count."""
 
     votes: int
     minutes: float
@@ -65,6 +68,10 @@ class Plan:
     streams: int
     memory: int
     warm_up_minutes: int
+    messages: float
+    commits: float
+    writes: float
+    drain_seconds: float
     bounds: tuple[Bound, ...]
     costs: tuple[Cost, ...]
 
@@ -81,23 +88,29 @@ class Plan:
         return sum(cost.dollars for cost in self.costs)
 
 
+class _Flow(NamedTuple):
+    """What so many streams make of a rate: messages a second, and workers that the busiest stream keeps at work."""
+
+    streams: int
+    messages: float
+    workers: float
+
+
 def plan(votes: int, minutes: float, region: str) -> Plan:
-    """Plan an event of one poll."""
+    """Plan an event of one poll; `region` is one of `prices.REGIONS`."""
     seconds = minutes * 60
     rate = votes / seconds
     instances = ceil(rate / VOTES_PER_INSTANCE_SECOND)
-    messages = rate / max(1.0, min(VOTES_PER_MESSAGE, rate / instances * LINGER_SECONDS))
-    busy = (messages * WORKER_SECONDS_PER_MESSAGE + rate * WORKER_SECONDS_PER_VOTE) / WORKER_LOAD
-    workers = ceil(busy)
-    streams = ceil(busy / WORKERS_PER_STREAM)
     partitions = min(int(limits.PARTITIONS), max(default_partitions(votes), ceil(votes / limits.VOTES_PER_PARTITION)))
-    rivals = min(WORKERS_PER_STREAM, ceil(workers / streams))
+    streams, messages, busiest = _flow(rate, instances, partitions)
+    rivals = min(WORKERS_PER_STREAM, ceil(busiest))
+    workers = streams * rivals
     commits = min(messages, partitions * COMMITS_PER_PARTITION_SECOND * rivals)
-    writes = 2 * commits + commits / 2  # the shard, the segment; a fold deletes what it took in
-    memory = votes * LEDGER_BYTES_PER_VOTE // streams
+    writes = commits * WRITES_PER_COMMIT
+    memory = votes * LEDGER_BYTES_PER_VOTE * _share(partitions, streams)
     bounds = (
         Bound("function instances in a region", rate / VOTES_PER_INSTANCE_SECOND, INSTANCES),
-        Bound("workers of one stream", busy, WORKERS_PER_STREAM),
+        Bound("streams", streams * busiest / WORKERS_PER_STREAM, int(limits.STREAMS)),
         Bound("votes of one poll", votes, limits.PARTITIONS * limits.VOTES_PER_PARTITION),
         Bound("records of one commit", rate / partitions / COMMITS_PER_PARTITION_SECOND, SEGMENT_RECORDS),
         Bound(
@@ -117,23 +130,49 @@ def plan(votes: int, minutes: float, region: str) -> Plan:
         partitions=partitions,
         workers=workers,
         streams=streams,
-        memory=memory,
+        memory=ceil(memory),
         warm_up_minutes=RAMP_MINUTES * max(0, ceil(log(writes / RAMP_START, RAMP_STEP))),
+        messages=messages * seconds,
+        commits=commits * seconds,
+        writes=writes * seconds,
+        drain_seconds=1 / COMMITS_PER_PARTITION_SECOND,
         bounds=bounds,
-        costs=tuple(_costs(votes, minutes, messages, commits, workers, memory)),
+        costs=tuple(_costs(votes, minutes, messages, commits, workers, memory, prices.REGIONS[region])),
     )
 
 
-def _costs(votes: int, minutes: float, messages: float, commits: float, workers: int, memory: int) -> Iterator[Cost]:
+def _flow(rate: float, instances: int, partitions: int) -> _Flow:
+    """Return the fewest streams of which none needs more workers than may share it; else as many as there may be."""
+    for streams in range(1, limits.STREAMS + 1):
+        linger = min(LINGER_SECONDS * streams, LINGER_SECONDS_AT_MOST)
+        # The vote that opens a batch, and those that come to the same stream's while it is open.
+        votes_per_message = min(VOTES_PER_MESSAGE, 1 + rate / instances * linger / streams)
+        messages = rate / votes_per_message
+        busy = (messages * WORKER_SECONDS_PER_MESSAGE + rate * WORKER_SECONDS_PER_VOTE) / WORKER_LOAD
+        flow = _Flow(streams, messages, busy * _share(partitions, streams))
+        if flow.workers <= WORKERS_PER_STREAM:
+            break
+    return flow
+
+
+def _share(partitions: int, streams: int) -> float:
+    """Return which part of the partitions the fullest stream has."""
+    return ceil(partitions / streams) / partitions
+
+
+def _costs(
+    votes: int, minutes: float, messages: float, commits: float, workers: int, memory: float, region: prices.Region
+) -> Iterator[Cost]:
     seconds = minutes * 60
-    served = votes / VOTES_PER_INSTANCE_SECOND
+    served = votes / VOTES_PER_INSTANCE_SECOND * region.run
     yield Cost("function", served * (prices.SERVED_VCPU + 0.5 * prices.SERVED_GIB) + votes * prices.REQUESTS)
     yield Cost("Pub/Sub", 2 * messages * seconds * prices.PUBSUB_LEAST_BYTES * prices.PUBSUB_BYTE)
     gib = 0.5 + memory / 2**30
     pool = workers * (minutes + WARM_MINUTES) * 60 * (prices.POOL_VCPU + gib * prices.POOL_GIB)
-    yield Cost("workers", pool)
-    yield Cost("Datastore", commits * seconds * (2 * prices.WRITE + prices.DELETE / 2))
-    yield Cost("ledger, a month", 2 * votes * LEDGER_BYTES_PER_VOTE / 2**30 * prices.STORED_GIB)
+    yield Cost("workers", pool * region.run)
+    yield Cost("Datastore", commits * seconds * (2 * prices.WRITE + prices.DELETE) * region.datastore)
+    stored = 2 * votes * LEDGER_BYTES_PER_VOTE / 2**30 * prices.STORED_GIB
+    yield Cost("ledger, a month", stored * region.datastore)
     yield Cost("answers to the internet", votes * ANSWER_BYTES / 2**30 * prices.EGRESS_GIB)
 
 

@@ -1,3 +1,4 @@
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from random import Random
@@ -274,3 +275,12 @@ def test_a_fold_leaves_room_for_what_the_commit_brings(monkeypatch: pytest.Monke
     assert plan.shard.counts == (10,)
     assert ledger.plan(held, records((voter, 0, 1) for voter in range(10, 21)), "keep", fold_from=1).folded == ()
     assert ledger.plan(held, records((voter, 0, 1) for voter in range(10, 20)), "keep", fold_from=1).folded == (1,)
+
+
+@pytest.mark.parametrize("fold_from", [1, 2, 8, 32])
+def test_partitions_that_began_together_do_not_fold_together(fold_from: int) -> None:
+    """And none waits for more segments than one fold takes."""
+    spread = Counter(ledger.folds_from(fold_from, partition) for partition in range(256))
+    assert min(spread) == fold_from
+    assert max(spread) <= max(fold_from, fold_from * 3 // 2) <= limits.FOLD_SEGMENTS
+    assert max(spread.values()) == -(-256 // max(1, fold_from // 2))
