@@ -1,4 +1,4 @@
-"""The rate model against the simulator: 100,000 votes in five virtual minutes, by the real code, with quotas enforced."""
+"""The rate model against the simulator: 100,000 votes in five virtual minutes by the real code, under quotas."""
 
 import asyncio
 
