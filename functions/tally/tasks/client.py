@@ -16,13 +16,12 @@ from tally.retry import full_jitter
 from tally.tasks import blobs
 from tally.tasks.call import VERSION, Call, Carrier, Delivery, decode, digest, encode
 from tally.tasks.codec import Codec, Undecodable
-from tally.tasks.context import running
 from tally.tasks.deferred import Options, Registry, Request
 from tally.tasks.parked import Parked, ParkedCalls
 from tally.tasks.results import Handle, Results
 from tally.tasks.run import ENDED, UNRUN, Run, State, hurry
 from tally.tasks.runs import Runs, restarted
-from tally.tasks.task import TRACE_HEADER, Unique, seconds
+from tally.tasks.task import Unique, seconds
 
 _TRIES = 4
 OPTIONS = Options()  # for calls of functions that this program does not have
@@ -174,7 +173,7 @@ class Tasks:
             hop=0,
             tag=request.task.tag,
             timeout=request.function.options.timeout,
-            headers=_with_trace(dict(request.task.headers)),
+            headers=dict(request.task.headers),
         )
 
     async def _carry(self, delivery: Delivery) -> None:
@@ -201,11 +200,3 @@ class Tasks:
 def _over(run: Run, unique: Unique, now: int) -> bool:
     period = round(seconds("unique.period", unique.period) * SECOND)
     return run.state in ENDED and run.epoch + period <= now
-
-
-def _with_trace(headers: dict[str, str]) -> dict[str, str]:
-    """Add the trace context of the task that makes the call, if one does."""
-    context = running.get(None)
-    if context is not None and context.trace is not None:
-        headers.setdefault(TRACE_HEADER, context.trace)
-    return headers

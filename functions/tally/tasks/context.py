@@ -20,7 +20,7 @@ import msgspec
 from tally import limits
 from tally.errors import InvalidInput, TallyError, TooLarge
 from tally.tasks import thread
-from tally.tasks.task import Duration, seconds
+from tally.tasks.task import TRACE_HEADER, Duration, seconds
 
 T = TypeVar("T")
 
@@ -92,6 +92,14 @@ class Context:
 
 
 running: ContextVar[Context] = ContextVar("tally.tasks.running")
+
+
+def traced(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers of a call with the trace context of the task that makes it, if one does and they have none."""
+    context = running.get(None)
+    if context is None or context.trace is None:
+        return dict(headers)
+    return {TRACE_HEADER: context.trace, **headers}
 
 
 def current() -> Context:

@@ -22,6 +22,7 @@ from tally.errors import ConfigError, Conflict
 from tally.retry import RetryPolicy
 from tally.tasks.call import VERSION, Call, encode
 from tally.tasks.codec import Codec
+from tally.tasks.context import traced
 from tally.tasks.events import RunEvent, kinds_of
 from tally.tasks.failure import Errors, Failures
 from tally.tasks.middleware import Middleware, Subscriber
@@ -103,12 +104,16 @@ class Deferred(Generic[P, R]):
 
     def request(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], when: When) -> Request:
         """Check arguments and options; raise InvalidInput."""
-        own = ("queue", "keep")
+        own = ("queue", "keep", "headers")
         return Request(
             function=self,
             arguments=self.codec.encode(args, kwargs),
             queue=check_queue(when.get("queue") or self.options.queue),
-            task=Task(content_type=JSON, **{name: value for name, value in when.items() if name not in own}),  # type: ignore[arg-type]  # When is Task's options and two more
+            task=Task(
+                content_type=JSON,
+                headers=traced(when.get("headers", {})),
+                **{name: value for name, value in when.items() if name not in own},  # type: ignore[arg-type]  # When is Task's options and two more
+            ),
             keep=when.get("keep", self.options.keep),
         )
 
