@@ -1,7 +1,7 @@
 """The counter's one path after a commit that did not plainly succeed, and what it must never take for true."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 
@@ -156,24 +156,72 @@ def test_a_catch_up_that_fails_half_way_changes_nothing(
     tally_loop.run(main())
 
 
+def defer_once(store: ScriptedStore, deferred: Callable[[Key], bool]) -> None:
+    """Have each of these keys, the first time that it is asked for, be asked for again."""
+    before: set[Key] = set()
+
+    def defer(asked: Sequence[Key]) -> set[Key]:
+        later = {key for key in asked if deferred(key)} - before
+        before.update(later)
+        return later
+
+    store.defer = defer
+    store.gets.clear()
+
+
+@pytest.mark.parametrize(
+    "deferred",
+    [
+        pytest.param(lambda key: key == SHARD, id="the shard"),
+        pytest.param(lambda key: key != SHARD, id="all segments"),
+        pytest.param(lambda key: key == keys.segment(SHARD, 7), id="one segment"),
+        pytest.param(lambda key: True, id="everything"),
+    ],
+)
+@pytest.mark.parametrize("catch_up", [False, True], ids=["load", "catch-up"])
 def test_deferred_keys_are_asked_for_again_and_never_taken_for_missing(
-    tally_loop: VirtualLoop, store: ScriptedStore
+    tally_loop: VirtualLoop, store: ScriptedStore, deferred: Callable[[Key], bool], catch_up: bool
 ) -> None:
+    """A shard taken for missing would be a new one, or a purged one, whose votes are dead letters."""
+
     async def main() -> None:
-        first = counter(store, fold_from=10_000)
-        for number in range(12):
+        first, second = counter(store, fold_from=10_000), counter(store)
+        await count(first, voters([0]))
+        if catch_up:
+            await second.refresh()
+        for number in range(1, 12):
             await count(first, voters([number]))
-        asked_before: set[Key] = set()
-
-        def defer_each_once(asked: Sequence[Key]) -> set[Key]:
-            later = set(asked) - asked_before
-            asked_before.update(asked)
-            return set(list(later)[: len(asked) - 1])
-
-        store.defer = defer_each_once
-        second = counter(store)
+        if catch_up:
+            with pytest.raises(Refused):
+                await second.commit(voters([99]))
+        defer_once(store, deferred)
         await second.refresh()
         assert second.ballots == 12
+        assert not second.is_new
+        assert sum(SHARD in asked for asked in store.gets) == 1 + deferred(SHARD), "the shard had not moved"
+
+    tally_loop.run(main())
+
+
+def test_a_shard_deferred_after_it_has_moved_is_asked_for_again(tally_loop: VirtualLoop, store: ScriptedStore) -> None:
+    async def main() -> None:
+        folder = counter(store, fold_from=10_000)
+        for number in range(20):
+            await count(folder, voters([number]))
+        moved: list[int] = []
+
+        def fold_before_segments(asked: Sequence[Key]) -> None:
+            if SHARD not in asked and not moved:
+                moved.append(1)
+                plan = ledger.plan(held(folder), voters([99]), "keep", fold_from=2)
+                apply(store, plan.writes(SHARD, held(folder).version))
+                defer_once(store, lambda key: key == SHARD)
+
+        store.on_get = fold_before_segments
+        reader = counter(store)
+        await reader.refresh()
+        assert moved
+        assert reader.ballots == 21
 
     tally_loop.run(main())
 
