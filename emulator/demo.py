@@ -23,7 +23,7 @@ from emulator import google
 from emulator.http_client import Connection
 from emulator.local import BackendChoice, Local, heed_signals, local
 from emulator.process import Process, StartError
-from tally import bootstrap, config
+from tally import bootstrap, config, limits
 from tally.clock import SystemClock
 from tally.ports import Outgoing
 from tally.votes import batch
@@ -35,7 +35,6 @@ OPTIONS = ("red", "green", "blue")
 SINGLE_VOTES = 20_000
 CONNECTIONS = 64
 KILL_FROM, KILL_TO = 0.2, 0.8
-ACK_DEADLINE = 10.0
 
 
 class Failed(Exception):
@@ -205,7 +204,7 @@ class Demo:
     async def _settle(self) -> None:
         """Wait until all is counted, what the killed worker held has come again, and nobody holds anything."""
         while True:
-            came_again = time.monotonic() > self.killed_at + ACK_DEADLINE + 1
+            came_again = time.monotonic() > self.killed_at + limits.ACK_DEADLINE_SECONDS + 1
             if self.counted == self.votes and came_again and await self._holder() is None:
                 return
             await asyncio.sleep(0.2)

@@ -51,6 +51,7 @@ PUBLISH_MESSAGES = Limit(1_000, "messages", "one Publish")
 PUBLISH_BYTES = Limit(9_000_000, "bytes", "the messages of one Publish")
 CHANNEL_BYTES = Limit(16 * 1024 * 1024, "bytes", "one gRPC message, either way")
 ACK_IDS = Limit(1_000, "ack ids", "one Acknowledge or ModifyAckDeadline")
+ACK_DEADLINE_SECONDS = Limit(10, "seconds", "a lease of a message of votes; who holds it extends it at half-time")
 ACK_DEADLINE_SECONDS_MAX = Limit(600, "seconds", "an ack deadline, by Pub/Sub's own limit")
 
 # Worker

@@ -19,6 +19,7 @@ import msgspec
 from emulator.http_client import Connection
 from emulator.local import Local
 from tally import bootstrap, config
+from tally.limits import ACK_DEADLINE_SECONDS
 from tests.chaos import judge, schedule
 from tests.chaos.proxy import Plan, proxy
 from tests.chaos.site import Site
@@ -172,7 +173,7 @@ async def _cut_off(plan: Plan, begun: float, action: schedule.Action, fired: Cou
 
 async def _settle(site: Site, traffic: Traffic, quiet_at: float) -> dict[str, dict[str, int]]:
     """Wait until all is counted, what the dead held has come again and nobody holds anything; return the results."""
-    begun, leases_end = time.monotonic(), quiet_at + schedule.ACK_DEADLINE + 1
+    begun, leases_end = time.monotonic(), quiet_at + ACK_DEADLINE_SECONDS + 1
     counts: dict[str, dict[str, int]] = {}
     async with asyncio.timeout(2 * SETTLED_WITHIN):
         while True:

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
+from tally.limits import ACK_DEADLINE_SECONDS
+
 Deed = Literal["kill", "terminate", "freeze"]
-ACK_DEADLINE = 10.0
 # Only workers freeze so long: what they hold must pass to others, and they wake as zombies.
-_PAST_DEADLINE = (ACK_DEADLINE + 1, ACK_DEADLINE + 3)
+_PAST_DEADLINE = (ACK_DEADLINE_SECONDS + 1, ACK_DEADLINE_SECONDS + 3)
 _SHORT = (0.3, 3.0)
 _PAUSE = (0.5, 2.5)
 _REPLACED_AFTER = 2.0  # about how long a new process takes to serve

@@ -10,6 +10,7 @@ from random import Random
 from emulator.demo import pulled
 from emulator.local import Local
 from emulator.process import Process, Program, StartError
+from tally.limits import ACK_DEADLINE_SECONDS
 from tests.chaos import schedule
 from tests.chaos.schedule import Action
 
@@ -80,7 +81,7 @@ class Post:
     async def _freeze(self, seconds: float) -> None:
         process = self._living()
         self._count("freeze")
-        if seconds > schedule.ACK_DEADLINE:
+        if seconds > ACK_DEADLINE_SECONDS:
             self._fired["freeze past the deadline"] += 1
         process.signal(signal.SIGSTOP)
         try:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from infra import deploy
 from tally import config, limits
 from tally.tasks import system
-from tally.votes import inbox, keyring
+from tally.votes import keyring
 from tests.infra.policies import TASK_POOL, containers, environments
 from tests.infra.terraform import ROOT, SOURCE, Plan, targets
 
@@ -121,7 +121,7 @@ def test_the_national_example_keeps_all_its_ballots_in_memory(plan_of: Callable[
 
 def test_the_limits_of_terraform_are_those_of_the_code(plan: Plan) -> None:
     votes = plan.of_type("google_pubsub_subscription")['google_pubsub_subscription.votes["0"]']
-    assert votes["ack_deadline_seconds"] == inbox.ACK_DEADLINE
+    assert votes["ack_deadline_seconds"] == limits.ACK_DEADLINE_SECONDS
     functions = {part(at): value["service_config"][0] for at, value in plan.of_type(FUNCTION).items()}
     assert functions["run_task"]["timeout_seconds"] == limits.DISPATCH_SECONDS
     assert functions["run_task"]["max_instance_request_concurrency"] == system.PUSHED_AT_ONCE

@@ -59,6 +59,10 @@ TESTS: dict[str, tuple[str, str]] = {
     "PUBLISH_MESSAGES": LETTERS,
     "PUBLISH_BYTES": LETTERS,
     "CHANNEL_BYTES": ("gcp/test_open.py", "test_a_channel_takes_messages_up_to_its_limit_and_no_larger"),
+    "ACK_DEADLINE_SECONDS": (
+        "embedded/test_messages.py",
+        "test_a_delivery_comes_again_at_its_deadline_under_a_new_ack_id",
+    ),
     "ACK_DEADLINE_SECONDS_MAX": (
         "test_message_limits.py",
         "test_a_request_at_its_limit_goes_and_one_past_it_is_rejected",

@@ -17,11 +17,10 @@ from tally.embedded.reader import Reader
 from tally.embedded.signal import POLL_SECONDS, Signal
 from tally.embedded.writer import Transaction, Writer
 from tally.errors import Refused, Rejected
-from tally.limits import ACK_DEADLINE_SECONDS_MAX, PULL_BYTES
+from tally.limits import ACK_DEADLINE_SECONDS, ACK_DEADLINE_SECONDS_MAX, PULL_BYTES
 from tally.message_limits import check_ack_deadline, check_ack_ids, check_publish, check_pull
 from tally.ports import Outgoing, Received
 
-ACK_DEADLINE_SECONDS = 10
 RETENTION_SECONDS = 7 * 24 * 3_600
 PULL_SECONDS = 2.0
 EXPIRED_AT_ONCE = 10_000

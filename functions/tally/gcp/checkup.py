@@ -16,7 +16,7 @@ from tally.gcp import calls
 from tally.gcp.clients import Clients
 from tally.gcp.datastore import DatastoreStore
 from tally.gcp.pubsub import subscription_path, topic_path
-from tally.gcp.topology import ACK_DEADLINE_SECONDS
+from tally.limits import ACK_DEADLINE_SECONDS
 
 _HOST_SECONDS: Final = 3
 _WEEK: Final = 7 * 24 * 3_600

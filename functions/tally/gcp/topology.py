@@ -11,8 +11,8 @@ from tally.errors import Refused
 from tally.gcp import calls
 from tally.gcp.clients import Clients
 from tally.gcp.pubsub import subscription_path, topic_path
+from tally.limits import ACK_DEADLINE_SECONDS
 
-ACK_DEADLINE_SECONDS: Final = 10
 _MINUTE: Final = 60
 _WEEK: Final = 7 * 24 * 60 * _MINUTE
 

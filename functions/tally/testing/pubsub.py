@@ -14,7 +14,7 @@ from typing import Protocol
 
 from tally.clock import Clock
 from tally.errors import Refused, Rejected
-from tally.limits import PULL_BYTES, PULL_MESSAGES
+from tally.limits import ACK_DEADLINE_SECONDS, PULL_BYTES, PULL_MESSAGES
 from tally.message_limits import check_ack_deadline, check_ack_ids, check_publish, check_pull
 from tally.ports import Outgoing, Received
 from tally.testing.process import no_process
@@ -80,7 +80,7 @@ class FakeSubscription:
         self,
         *,
         manners: Manners,
-        deadline: float = 10.0,
+        deadline: float = ACK_DEADLINE_SECONDS,
         patience: float = 5.0,
         answer_messages: int = PULL_MESSAGES,
         answer_bytes: int = PULL_BYTES,

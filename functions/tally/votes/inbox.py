@@ -19,13 +19,10 @@ from tally.logs import event
 from tally.ports import Outgoing, Publisher, Puller, Received
 from tally.votes.decoder import Decoded
 
-ACK_DEADLINE = 10
-_HALF_DEADLINE = ACK_DEADLINE / 2
+_HALF_DEADLINE = limits.ACK_DEADLINE_SECONDS / 2
 _EXTEND_PERIOD = 1.0
 _ACK_PAUSE = 0.005
 _RETRY_PAUSE = 0.5
-_PUBLISH_BYTES = 9_000_000
-_PUBLISH_MESSAGES = 1_000
 _ATTRIBUTE_BYTES = 400
 # What is stuck holds at most one part in so many of the bounds, of each kind.
 _SHARE = 4
@@ -91,7 +88,7 @@ class Inbox:
 
         Those of a newer version are not in it: they are let go.
         """
-        expires = self._time() + ACK_DEADLINE
+        expires = self._time() + limits.ACK_DEADLINE_SECONDS
         first, self.next_number = self.next_number, self.next_number + len(messages)
         open_votes, letters_of = decoded.votes.get, decoded.letters
         for number, (message, instant) in enumerate(zip(messages, published, strict=True), start=first):
@@ -208,12 +205,12 @@ class Inbox:
     async def _extend(self, part: list[Held]) -> None:
         sent = self._time()
         try:
-            await self._puller.extend([held.ack_id for held in part], ACK_DEADLINE)
+            await self._puller.extend([held.ack_id for held in part], limits.ACK_DEADLINE_SECONDS)
         except BackendError as error:
             event("extend-failed", status=error.status, messages=len(part))
             return
         for held in part:
-            held.expires = sent + ACK_DEADLINE
+            held.expires = sent + limits.ACK_DEADLINE_SECONDS
 
     async def _ack_forever(self) -> None:
         while True:
@@ -255,7 +252,7 @@ class Inbox:
 
     async def _publish_letters(self) -> bool:
         """Publish the dead letters of settled messages, then acknowledge these; False if some must be tried again."""
-        count = _PUBLISH_MESSAGES
+        count: int = limits.PUBLISH_MESSAGES
         while self._lettered:
             batch = self._letter_batch(count)
             try:
@@ -291,7 +288,7 @@ class Inbox:
         for held in self._lettered:
             for letter in held.letters:
                 size += len(letter.data) + _ATTRIBUTE_BYTES
-                if batch and (len(batch) >= count or size > _PUBLISH_BYTES):
+                if batch and (len(batch) >= count or size > limits.PUBLISH_BYTES):
                     return batch
                 batch.append((held, letter))
         return batch

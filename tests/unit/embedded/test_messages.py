@@ -6,7 +6,6 @@ import pytest
 from tally.clock import SECOND
 from tally.embedded.backend import SqliteBackend
 from tally.embedded.messages import (
-    ACK_DEADLINE_SECONDS,
     RETENTION_SECONDS,
     create_subscription,
     create_topic,
@@ -14,6 +13,7 @@ from tally.embedded.messages import (
 )
 from tally.embedded.writer import Transaction
 from tally.errors import Refused, Rejected
+from tally.limits import ACK_DEADLINE_SECONDS
 from tally.ports import Outgoing, Received
 from tests.unit.embedded.conftest import HandClock
 

@@ -16,7 +16,7 @@ from tally.testing.plan import Plan
 from tally.testing.store import key_of
 from tally.votes import keys
 from tally.votes.decoder import Decoded
-from tally.votes.inbox import ACK_DEADLINE, Inbox
+from tally.votes.inbox import Inbox
 from tally.votes.lanes import _LANE_BYTES
 from tests.unit.votes.pipeline import Pipeline, ballots_of, poll, votes
 from tests.unit.votes.scripted import ScriptedStore
@@ -116,7 +116,7 @@ def test_what_waits_for_its_acknowledgement_takes_room_until_its_lease_has_ended
         assert not inbox.held
         assert not await has_room(inbox)
         assert inbox.busy
-        await asyncio.sleep(ACK_DEADLINE)
+        await asyncio.sleep(limits.ACK_DEADLINE_SECONDS)
         assert await has_room(inbox)
         assert not inbox.busy
         keeping.cancel()
