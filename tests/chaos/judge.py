@@ -10,6 +10,7 @@ import msgspec
 
 from emulator.http_client import Connection
 from emulator.local import Local
+from emulator.process import Process
 from tally import bootstrap, config
 from tests.chaos.traffic import Traffic, read_counts
 
@@ -41,6 +42,13 @@ async def hold_exact(here: Local, address: str, traffic: Traffic) -> None:
         wrong += recounted.differences
     await check_letters(here, wrong)
     assert wrong == []
+
+
+async def health(process: Process) -> dict[str, object]:
+    """Return what a process says of itself."""
+    async with Connection(process.address) as connection:
+        reply = await connection.request("GET", "/health")
+    return msgspec.json.decode(reply.body, type=dict[str, object])
 
 
 async def results(address: str, poll: str) -> dict[str, int]:

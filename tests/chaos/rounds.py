@@ -192,9 +192,7 @@ async def _held(site: Site) -> int:
     held = 0
     for post in site.workers:
         if post.up is not None:
-            async with Connection(post.up.address) as connection:
-                reply = await connection.request("GET", "/health")
-            held += msgspec.convert(msgspec.json.decode(reply.body, type=dict[str, object])["held"], int)
+            held += msgspec.convert((await judge.health(post.up))["held"], int)
     return held
 
 

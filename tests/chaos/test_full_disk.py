@@ -14,10 +14,9 @@ from typing import Protocol
 import msgspec
 import pytest
 
-from emulator.http_client import Connection
 from emulator.local import local
 from emulator.process import Process
-from tests.chaos.judge import hold_exact, until
+from tests.chaos.judge import health, hold_exact, until
 from tests.chaos.rounds import make_polls
 from tests.chaos.traffic import KEEP, Traffic
 
@@ -103,12 +102,6 @@ def _vote(address: str) -> tuple[int, str | None, dict[str, object]]:
         connection.close()
 
 
-async def _health(process: Process) -> dict[str, object]:
-    async with Connection(process.address) as connection:
-        reply = await connection.request("GET", "/health")
-    return msgspec.json.decode(reply.body, type=dict[str, object])
-
-
 async def test_a_full_disk_refuses_votes_loses_none_and_all_goes_on_once_there_is_room(
     disk: Disk, tmp_path: Path
 ) -> None:
@@ -136,8 +129,8 @@ async def test_a_full_disk_refuses_votes_loses_none_and_all_goes_on_once_there_i
             assert _vote(function.address)[0] == 202
             traffic.counts[KEEP]["red"] += 1
             await hold_exact(here, function.address, traffic)
-            assert (await _health(function))["publishing_fails_for_seconds"] == 0
-            assert (await _health(worker))["parked"] == []
+            assert (await health(function))["publishing_fails_for_seconds"] == 0
+            assert (await health(worker))["parked"] == []
 
 
 async def _see_the_outage(function: Process, worker: Process) -> None:
@@ -152,7 +145,7 @@ async def _see_the_outage(function: Process, worker: Process) -> None:
         return status == 503
 
     async def told() -> bool:
-        suffering, working = await _health(function), await _health(worker)
+        suffering, working = await health(function), await health(worker)
         fails = msgspec.convert(suffering["publishing_fails_for_seconds"], float)
         return fails > 0 and "SQLITE" in str(working["parked"])
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from tally import ports
 from tally.clock import Clock
+from tally.errors import Busy
 from tally.limits import LOOKUP_BYTES, LOOKUP_KEYS, SHARD_BYTES
 from tally.ports import Entity
 from tally.votes import keys, ledger
@@ -80,7 +81,7 @@ class ResultsReader:
             del self._reads[poll_id]
 
     async def count(self, poll: Poll) -> Results:
-        """Sum the shards of a poll, whatever it hides."""
+        """Sum the shards of a poll, whatever it hides; raise Busy, Unavailable."""
         now = self._clock.now()
         shards = [keys.shard(poll.id, partition) for partition in range(poll.partitions)]
         size = lookup_size(len(poll.options))
@@ -88,7 +89,11 @@ class ResultsReader:
         answers = await asyncio.gather(*[ports.read(self._store, chunk) for chunk in chunks])
         entities = [entity for found, _ in answers for entity in found.values()]
         read_times = [now if read_time is None else read_time for _, read_time in answers]
-        return Results(poll, total(entities, len(poll.options)), min(read_times))
+        try:
+            counts = total(entities, len(poll.options))
+        except ledger.NewerFormat as error:  # workers are upgraded before functions
+            raise Busy("a later version of Tally counts this poll", retry_after=5, code="format") from error
+        return Results(poll, counts, min(read_times))
 
 
 def _look_at(task: "asyncio.Task[Results]") -> None:

@@ -4,7 +4,7 @@ from random import Random
 import pytest
 
 from tally.clock import SECOND
-from tally.errors import Unavailable
+from tally.errors import Busy, Unavailable
 from tally.limits import LOOKUP_BYTES, OPTIONS, PARTITIONS, SHARD_BYTES
 from tally.ports import Upsert
 from tally.testing.clock import VirtualClock
@@ -63,6 +63,21 @@ def test_keys_that_are_deferred_are_asked_for_again_and_never_taken_for_zero(
             assert (await reader.read("lunch")).counts == (64, 0)
             await asyncio.sleep(results.SHARED_SECONDS)
         assert plan.fired["get:deferred"] > 20
+
+    tally_loop.run(scene())
+
+
+def test_counts_of_a_later_version_are_to_be_asked_for_again(
+    tally_loop: VirtualLoop, tally_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene() -> None:
+        store = FakeStore(clock=tally_clock)
+        await Polls(store, tally_clock, Random(1), "1").create(_new(partitions=2))
+        await _counted(store, "lunch", {0: (1, 2)})
+        monkeypatch.setattr(ledger, "FORMAT", ledger.FORMAT - 1)
+        with pytest.raises(Busy) as raised:
+            await _reader(store, tally_clock).read("lunch")
+        assert raised.value.code == "format"
 
     tally_loop.run(scene())
 
