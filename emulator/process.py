@@ -99,22 +99,31 @@ class Process:
 
 
 def spawn(
-    command: Sequence[str], *, environ: Mapping[str, str] | None = None, log: IO[bytes] | None = None
+    command: Sequence[str],
+    *,
+    environ: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+    log: IO[bytes] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a command as the leader of its own process group, to be killed when this process dies (on Linux).
-
-    Call it from the main thread: the kernel takes the end of the calling thread for the end of the parent.
-    """
-    guard = shutil.which("setpriv")
-    prefix = [guard, "--pdeathsig", "KILL", "--"] if guard else []
+    """Start a command as the leader of its own process group, to be killed when this process dies."""
     return subprocess.Popen(
-        [*prefix, *command],
+        guarded(command),
+        cwd=folder,
         env=environ,
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=log and subprocess.STDOUT,
         start_new_session=True,
     )
+
+
+def guarded(command: Sequence[str]) -> list[str]:
+    """Return the command such that the kernel kills it when the process dies that starts it (on Linux).
+
+    Start it from the main thread: the kernel takes the end of the calling thread for the end of the parent.
+    """
+    guard = shutil.which("setpriv")
+    return [*([guard, "--pdeathsig", "KILL", "--"] if guard else []), *command]
 
 
 def stop(child: subprocess.Popen[bytes]) -> None:

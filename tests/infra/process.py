@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from emulator.process import spawn
+
 START_SECONDS = 30
 
 
@@ -20,7 +22,7 @@ def running(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run it in a process group of its own, which is killed at the end if it is still there."""
     with log.open("wb") as out:
-        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=out, start_new_session=True)
+        process = spawn(command, environ=environment, folder=folder, log=out)
         try:
             yield process
         finally:

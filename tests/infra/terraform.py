@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from emulator.process import guarded
+
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "infra" / "terraform"
 EXAMPLES = ("smallest", "evening", "national")
@@ -174,7 +176,7 @@ def _standin(work: Path) -> Iterator[dict[str, str]]:
         f'disable_checkpoint = true\nprovider_installation {{\n  filesystem_mirror {{ path = "{empty}" }}\n}}\n'
     )
     process = subprocess.Popen(
-        [str(python), str(folder / "google_standin.py"), "--reattach"],
+        guarded([str(python), str(folder / "google_standin.py"), "--reattach"]),
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "GOOGLE_STANDIN_SCHEMA": str(schema)},

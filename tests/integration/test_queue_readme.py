@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import tally.tasks
+from emulator.process import guarded
 from tally.clock import SystemClock
 from tally.tasks.queue import PullQueue
 from tally.tasks.task import Task
@@ -72,7 +73,9 @@ def test_every_call_that_the_table_names_is_there() -> None:
 async def test_the_curl_example_runs(tmp_path: Path) -> None:
     environ = {**os.environ, "TALLY_BACKEND": "embedded", "TALLY_STATE": str(tmp_path), "PYTHONUNBUFFERED": "1"}
     server = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tally.cli", "serve", "--port", "0", env=environ, stdout=asyncio.subprocess.PIPE
+        *guarded([sys.executable, "-m", "tally.cli", "serve", "--port", "0"]),
+        env=environ,
+        stdout=asyncio.subprocess.PIPE,
     )
     try:
         assert server.stdout is not None

@@ -1,14 +1,17 @@
 """What `tally doctor` finds out about the file. It makes nothing that is not there."""
 
 import asyncio
+import contextlib
 import shutil
 import sqlite3
 from collections.abc import Iterator
+from pathlib import Path
 
 from tally.config import Settings
 from tally.embedded.backend import FILE_NAME
 from tally.embedded.failure import translate
 from tally.embedded.file import LOG_BYTES_KEPT, File
+from tally.embedded.turn import holders
 from tally.errors import ConfigError
 from tally.finding import Finding, note, ok, wrong
 
@@ -17,7 +20,7 @@ FREE_BYTES_NOTE = 1_000_000_000
 
 
 async def examine(settings: Settings) -> list[Finding]:
-    """Look at the file, its disk, its log, and its subscriptions."""
+    """Look at the file, who may write to it, its disk, its log, and its subscriptions."""
     return await asyncio.to_thread(lambda: list(_examine(settings)))
 
 
@@ -46,6 +49,7 @@ def _examine(settings: Settings) -> Iterator[Finding]:
         yield wrong("file", translate(error, file.path).message, f"sqlite3 {file.path} .recover")
     finally:
         connection.close()
+    yield from _turn(file)
     yield from _disk(file)
 
 
@@ -70,6 +74,15 @@ def _contents(file: File, settings: Settings, connection: sqlite3.Connection) ->
         else:
             waiting = connection.execute("SELECT count(*) FROM delivery WHERE subscription = ?", (row[1],)).fetchone()
             yield ok("subscription", f"{subscription} on topic {topic}, {waiting[0]} messages wait or are held")
+
+
+def _turn(file: File) -> Iterator[Finding]:
+    """Tell of a process that is stopped with the turn to write in its hand."""
+    for pid in sorted(holders(file.path)):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("T", "t"):
+                says = f"process {pid} is stopped and keeps every other from writing to {file.path}"
+                yield wrong("turn", says, f"kill -CONT {pid}")
 
 
 def _disk(file: File) -> Iterator[Finding]:

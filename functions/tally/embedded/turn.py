@@ -3,7 +3,7 @@
 SQLite's own write lock is polled: a process that writes in a tight loop takes it again before one that sleeps has
 looked. Two advisory locks mend that. A process takes `queue`, then `turn`, then lets `queue` go. The next in line waits
 for `turn` with `queue` in its hand, so the one that just wrote must stand behind it. The kernel drops both when a
-process dies.
+process dies; not while it is stopped: it then keeps all others from writing, and `holders` tells who it is.
 """
 
 import fcntl
@@ -16,8 +16,7 @@ from pathlib import Path
 class Turn:
     def __init__(self, path: Path) -> None:
         """`path` is the file guarded; the locks are two empty files beside it."""
-        self._queue = os.open(f"{path}-queue", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        self._turn = os.open(f"{path}-turn", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._queue, self._turn = (os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666) for lock in _locks(path))
 
     @contextmanager
     def taken(self) -> Iterator[None]:
@@ -35,3 +34,15 @@ class Turn:
     def close(self) -> None:
         os.close(self._queue)
         os.close(self._turn)
+
+
+def holders(path: Path) -> set[int]:
+    """Return the processes that hold a lock of the file `path` now; none where the system does not say (not Linux)."""
+    inodes = {str(lock.stat().st_ino) for lock in _locks(path) if lock.exists()}
+    table = Path("/proc/locks")
+    rows = [row.split() for row in table.read_text().splitlines()] if table.exists() else []
+    return {int(row[4]) for row in rows if row[1] == "FLOCK" and row[5].rpartition(":")[2] in inodes}
+
+
+def _locks(path: Path) -> tuple[Path, Path]:
+    return Path(f"{path}-queue"), Path(f"{path}-turn")

@@ -18,6 +18,7 @@ from google.cloud import tasks_v2
 from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpcAsyncIOTransport
 
 from emulator.cloud_tasks.server import Options, emulator
+from emulator.process import guarded
 from tests.integration.cloud_tasks.conftest import PARENT, QUEUE, START, Target, eventually
 
 ROOT = Path(__file__).parents[3]
@@ -105,7 +106,7 @@ class Process:
 
 async def launch(*options: str) -> Process:
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "emulator.cloud_tasks", "--port=0", *options,
+        *guarded([sys.executable, "-m", "emulator.cloud_tasks", "--port=0", *options]),
         cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
     assert child.stdout is not None

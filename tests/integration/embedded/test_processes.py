@@ -12,6 +12,7 @@ from typing import IO
 
 import pytest
 
+from emulator.process import guarded
 from tally import config, embedded
 from tally.config import Durability, Settings
 from tally.embedded.backend import SqliteBackend
@@ -26,7 +27,7 @@ def _child(settings: Settings, role: str, name: str) -> Iterator[subprocess.Pope
         "TALLY_DURABILITY": settings.durability,
     }
     command = [sys.executable, "-m", "tests.integration.embedded.child", role, name]
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE)
+    process = subprocess.Popen(guarded(command), env=environment, stdout=subprocess.PIPE)
     try:
         yield process
     finally:

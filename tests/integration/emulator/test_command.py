@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from emulator.process import guarded
 from tests.conftest import Hosts
 
 NAMES = ("CLOUD_TASKS_EMULATOR_HOST", "DATASTORE_EMULATOR_HOST", "PUBSUB_EMULATOR_HOST")
@@ -44,7 +45,7 @@ def up(tmp_path: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], d
     """Run `up` in a scratch folder; yield it with what it exports, and end it if the test has not."""
     environ = {**BARE, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(
-        [*COMMAND, "up", *options],
+        guarded([*COMMAND, "up", *options]),
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from emulator.process import guarded
+
 TALLY = str(Path(sys.executable).with_name("tally"))
 Run = Callable[..., str]
 
@@ -33,7 +35,11 @@ def tally(tmp_path: Path) -> Run:
 def url(tmp_path: Path) -> Iterator[str]:
     environ = {**os.environ, "TALLY_BACKEND": "embedded", "TALLY_STATE": str(tmp_path / "state")}
     server = subprocess.Popen(
-        [TALLY, "serve", "--port", "0"], env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        guarded([TALLY, "serve", "--port", "0"]),
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     )
     try:
         assert server.stdout is not None

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from emulator.process import guarded
 from tally import bootstrap, config
 from tally.cli.console import run
 from tests.integration.web.conftest import BIN, Reply, Serve, Served, read
@@ -200,7 +201,9 @@ def test_in_the_cloud_public_does_not_start_without_its_ballot_key(tmp_path: Pat
 
 def test_tally_serve_takes_a_free_port_says_where_it_is_and_ends_in_order(embedded: dict[str, str]) -> None:
     command = [sys.executable, "-c", "from tally.cli import main; main()", "serve", "--port", "0"]
-    with subprocess.Popen(command, env={**os.environ, **embedded}, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        guarded(command), env={**os.environ, **embedded}, stdout=subprocess.PIPE, text=True
+    ) as process:
         try:
             assert process.stdout is not None
             line = process.stdout.readline()

@@ -1,13 +1,21 @@
+import os
+import signal
 import sqlite3
+import subprocess
+import sys
 from collections import namedtuple
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from emulator.process import guarded
 from tally import embedded
 from tally.config import Settings
 from tally.embedded import checkup
+from tally.embedded.turn import holders
 from tally.finding import Finding
 
 Usage = namedtuple("Usage", "total used free")
@@ -80,3 +88,32 @@ async def test_a_disk_that_fills_up_is_told_in_time(
     await _made(settings)
     monkeypatch.setattr("shutil.disk_usage", lambda path: Usage(10**12, 0, free))
     assert _levels(await checkup.examine(settings))["disk"] == level
+
+
+@contextmanager
+def _holder(lock: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """Run a process that holds a lock until the block is left."""
+    hold = "import fcntl, sys; it = open(sys.argv[1]); fcntl.flock(it, fcntl.LOCK_EX); print(flush=True); input()"
+    command = guarded([sys.executable, "-c", hold, lock])
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline()
+        yield process
+        process.kill()
+
+
+def _stop(process: "subprocess.Popen[bytes]") -> None:
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says who holds a lock")
+@pytest.mark.parametrize("lock", ["queue", "turn"])
+async def test_a_stopped_process_that_keeps_others_from_writing_is_named(settings: Settings, lock: str) -> None:
+    file = await _made(settings)
+    with _holder(f"{file}-{lock}") as process:
+        assert holders(file) == {process.pid}
+        assert "turn" not in _levels(await checkup.examine(settings))
+        _stop(process)
+        (stopped,) = [finding for finding in await checkup.examine(settings) if finding.check == "turn"]
+        assert (stopped.level, stopped.mend) == ("wrong", f"kill -CONT {process.pid}")
+    assert "turn" not in _levels(await checkup.examine(settings))
