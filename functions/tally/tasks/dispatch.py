@@ -3,7 +3,7 @@
 As on Cloud Tasks a name stays taken for an hour.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from tally.clock import SECOND, Clock
 from tally.errors import Refused
@@ -14,6 +14,7 @@ from tally.tasks.push_entities import (
     PAGE,
     TASK,
     TOMBSTONE,
+    entry_of,
     forced,
     number,
     queue_key,
@@ -23,6 +24,8 @@ from tally.tasks.push_entities import (
     tombstone,
     update,
 )
+
+_TRIES = 8  # each refusal means that an attempt of the task has ended in between
 
 
 class StoreDispatcher:
@@ -46,24 +49,15 @@ class StoreDispatcher:
             raise Refused(f"task {task.id} is or was in queue {queue}", status="ALREADY_EXISTS")
 
     async def delete(self, queue: str, task_id: str) -> bool:
-        key = task_key(queue, task_id)
-        stored = (await read(self._store, [key]))[0].get(key)
-        if stored is None or number(stored, "gone"):
-            return False
-        await self._store.commit([update(tombstone(queue, task_id, self._clock.now()), stored.version)])
-        return True
+        return await self._alter(queue, task_id, lambda _, now: tombstone(queue, task_id, now))
 
     async def run(self, queue: str, task_id: str) -> bool:
-        key = task_key(queue, task_id)
-        stored = (await read(self._store, [key]))[0].get(key)
-        if stored is None or number(stored, "gone"):
-            return False
-        await self._store.commit([update(forced(stored, self._clock.now()), stored.version)])
-        return True
+        return await self._alter(queue, task_id, forced)
 
     async def purge(self, queue: str) -> None:
-        async for entity in self._all(queue):
-            await self.delete(queue, task_id_of(entity))
+        start = self._clock.now()
+        while [None async for entity in self._all(queue) if await self._purge_one(queue, entity, start)]:
+            pass  # one may have been made due sooner, and so have moved behind the pass
 
     async def pause(self, queue: str) -> None:
         await self._set_paused(queue, paused=True)
@@ -82,6 +76,25 @@ class StoreDispatcher:
 
     async def close(self) -> None:
         """Do nothing: the store is another's."""
+
+    async def _purge_one(self, queue: str, entity: Entity, start: int) -> bool:
+        return entry_of(entity).created <= start and await self.delete(queue, task_id_of(entity))
+
+    async def _alter(self, queue: str, task_id: str, new: Callable[[Entity, int], Entity]) -> bool:
+        """Change a task that is there, again when an attempt of it has been settled meanwhile; say whether it was."""
+        key = task_key(queue, task_id)
+        for attempt in range(1, _TRIES + 1):
+            stored = (await read(self._store, [key]))[0].get(key)
+            if stored is None or number(stored, "gone"):
+                return False
+            try:
+                await self._store.commit([update(new(stored, self._clock.now()), stored.version)])
+            except Refused:
+                if attempt == _TRIES:
+                    raise
+            else:
+                return True
+        raise AssertionError("the loop returns or raises")
 
     async def _set_paused(self, queue: str, *, paused: bool) -> None:
         await self._store.commit([Upsert(Entity(key=queue_key(queue), properties={"paused": paused}))])

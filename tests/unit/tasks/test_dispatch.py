@@ -1,7 +1,8 @@
 """Embedded's push queues: the Dispatcher port on a store, and the loop that sends, in virtual time."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -9,10 +10,10 @@ import pytest
 
 from tally.clock import SECOND
 from tally.errors import InvalidInput, Refused
-from tally.ports import HttpTask
+from tally.ports import Committed, HttpTask, Update, Write
 from tally.retry import RetryPolicy
 from tally.tasks.dispatch import StoreDispatcher
-from tally.tasks.push_entities import TOMBSTONE
+from tally.tasks.push_entities import TOMBSTONE, entry_of, task_of, to_entity, update
 from tally.tasks.push_loop import LEASE, PushLoop
 from tally.tasks.rate import RateLimits
 from tally.testing.clock import VirtualClock
@@ -272,5 +273,72 @@ def test_a_task_forced_while_it_is_out_is_sent_again_at_once_only_if_it_fails(
         await working
         assert world.times() == sent
         assert (await world.dispatcher.stats("q")).tasks == 0
+
+    run(main())
+
+
+class Overtaken:
+    """A store on which an attempt of each task ends just before the first write that somebody else makes to it."""
+
+    def __init__(self, store: FakeStore, clock: VirtualClock) -> None:
+        self._store = store
+        self._clock = clock
+        self.left = 0
+        self.get, self.query = store.get, store.query
+
+    async def commit(self, writes: Sequence[Write]) -> Committed:
+        for write in writes:
+            if isinstance(write, Update) and self.left:
+                self.left -= 1
+                (stored,) = (await self._store.get([write.entity.key])).found
+                entry = replace(entry_of(stored), eta=self._clock.now(), dispatches=1)
+                ended = to_entity("q", task_of(stored), entry)
+                await self._store.commit([update(ended, stored.version)])
+        return await self._store.commit(writes)
+
+
+def test_deleting_and_purging_take_tasks_whose_attempts_end_meanwhile(world: World, run: Go) -> None:
+    async def main() -> None:
+        for number in range(5):
+            await world.add(f"t{number}", delay=5)
+        store = Overtaken(world.store, world.clock)
+        dispatcher = StoreDispatcher(store, world.clock)
+        store.left = 3
+        assert await dispatcher.delete("q", "t0")
+        store.left = 6
+        await dispatcher.purge("q")
+        assert (await world.dispatcher.stats("q")).tasks == 0
+        await world.work(10)
+        assert world.sent == []
+
+    run(main())
+
+
+def test_a_task_that_changes_all_the_time_is_not_waited_for_for_ever(world: World, run: Go) -> None:
+    async def main() -> None:
+        await world.add("t", delay=5)
+        store = Overtaken(world.store, world.clock)
+        store.left = 1_000
+        with pytest.raises(Refused):
+            await StoreDispatcher(store, world.clock).delete("q", "t")
+
+    run(main())
+
+
+def test_a_purge_leaves_what_was_added_after_it_began(world: World, run: Go) -> None:
+    class Adding(Overtaken):
+        async def commit(self, writes: Sequence[Write]) -> Committed:
+            if self.left:
+                self.left -= 1
+                await asyncio.sleep(0.001)
+                await world.add(f"late{self.left}", delay=50)
+            return await super().commit(writes)
+
+    async def main() -> None:
+        await world.add("t", delay=5)
+        store = Adding(world.store, world.clock)
+        store.left = 1
+        await StoreDispatcher(store, world.clock).purge("q")
+        assert (await world.dispatcher.stats("q")).tasks == 1
 
     run(main())
