@@ -12,8 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from tests.simulation.bugs import BUGS
-from tests.simulation.planted import Caught
+from tests.simulation.planted import BUGS, Caught
 from tests.simulation.run import Outcome, simulate
 from tests.simulation.sweep import sweep, unfired
 from tests.simulation.world import EVENTS, RATES

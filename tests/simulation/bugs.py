@@ -17,6 +17,7 @@ class Bug(NamedTuple):
     name: str
     seed: int
     edits: tuple[Edit, ...]
+    simulation: str = "tests.simulation.run"  # the module whose `simulate(seed).wrong` is to find it
 
     @property
     def modules(self) -> set[str]:

@@ -8,6 +8,7 @@ imported, in a forked child for each bug; nothing of tally is imported before. T
 """
 
 import json
+import logging
 import os
 import sys
 import traceback
@@ -19,8 +20,10 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
 from typing import NamedTuple
 
-from tests.simulation.bugs import BUGS, Bug, Edit
+from tests.simulation import bugs, queue_bugs
+from tests.simulation.bugs import Bug, Edit
 
+BUGS = (*bugs.BUGS, *queue_bugs.BUGS)
 KNOWN_SEEDS = 40  # small changes of the pipeline shift what befalls a seed: some more may be tried
 # Costly to import, and the same for every bug: the children inherit them.
 _SHARED = ("numpy", "msgspec", "asyncio", "concurrent.futures", "logging", "rich.table")
@@ -103,10 +106,10 @@ def _in_child(bug: Bug, seeds: range) -> Caught:
 
 def _hunt(bug: Bug, seeds: range) -> Caught:
     sys.meta_path.insert(0, _Planter(bug))
-    from tests.simulation.run import simulate
-
+    logging.getLogger().addHandler(logging.NullHandler())  # for what the bugs make the services log
+    simulation = import_module(bug.simulation)
     for seed in seeds:
-        wrong = simulate(seed).wrong
+        wrong = simulation.simulate(seed).wrong
         if wrong:
             return Caught(bug.name, seed, wrong[0])
     return Caught(bug.name, None, "")

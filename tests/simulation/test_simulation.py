@@ -8,8 +8,8 @@ from collections import Counter
 
 import pytest
 
-from tests.simulation.bugs import BUGS, Edit
-from tests.simulation.planted import Caught, apply
+from tests.simulation.bugs import Edit
+from tests.simulation.planted import BUGS, Caught, apply
 from tests.simulation.run import simulate
 from tests.simulation.sweep import sweep, unfired
 

@@ -251,6 +251,51 @@ def test_an_expired_lease_finishes_nothing_and_its_task_goes_to_another() -> Non
     run(body)
 
 
+def test_a_lease_that_is_over_finishes_nothing_even_while_nobody_else_has_its_task() -> None:
+    async def body(world: World) -> None:
+        queue = world.queue()
+        await queue.add(Task(name="a"))
+        (late,) = await queue.lease(seconds=30)
+        await asyncio.sleep(30)
+        commits = len(world.store.commits)
+        for finish in (queue.complete(late), queue.release(late), queue.reject(late, "x"), queue.extend(late, 30)):
+            with pytest.raises(LeaseExpired):
+                await finish
+        assert len(world.store.commits) == commits
+        assert [lease.attempt for lease in await queue.lease()] == [2]
+
+    run(body)
+
+
+def test_a_task_that_was_given_back_cannot_be_extended() -> None:
+    async def body(world: World) -> None:
+        queue = world.queue()
+        await queue.add(Task(name="a"))
+        (lease,) = await queue.lease(seconds=30)
+        await queue.release(lease, delay=5)
+        with pytest.raises(LeaseExpired):
+            await queue.extend(lease, 60)
+        await asyncio.sleep(5)
+        assert [again.attempt for again in await queue.lease()] == [2]
+
+    run(body)
+
+
+def test_a_task_deleted_and_swept_while_it_was_held_is_lost_to_its_holder() -> None:
+    async def body(world: World) -> None:
+        queue = world.queue()
+        await queue.add(Task(name="a"))
+        (lease,) = await queue.lease(seconds=7 * 86_400)
+        await queue.delete("a")
+        await asyncio.sleep(86_401)
+        assert await queue.sweep() == 1
+        assert await queue.complete_many([lease]) == ["lost"]
+        with pytest.raises(LeaseExpired):
+            await queue.extend(lease, 30)
+
+    run(body)
+
+
 def test_a_holder_whose_clock_is_late_is_fenced_by_the_token() -> None:
     async def body(world: World) -> None:
         slow = world.queue()

@@ -651,6 +651,27 @@ def test_a_delivery_that_meets_a_live_run_comes_later_and_starts_nothing(world: 
     run(main())
 
 
+def test_a_late_copy_of_an_earlier_call_of_the_same_name_starts_nothing(world: World, run: Go) -> None:
+    ran: list[int] = []
+
+    @world.registry.task("work", keep=0)
+    async def work(number: int) -> None:
+        ran.append(number)
+
+    async def main() -> None:
+        await work.later(name="n").call(1)
+        late = world.line.waiting[0][2]
+        await world.work()
+        await asyncio.sleep(3_601)  # the record of the first is gone
+        handle = await work.later(name="n", delay=600).call(2)
+        assert await world.runner().run(late) is None
+        assert (ran, (await handle.status()).state) == ([1], State.QUEUED)
+        await world.work()
+        assert ran == [1, 2]
+
+    run(main())
+
+
 def test_a_run_whose_worker_died_is_rescued_and_the_zombie_writes_nothing(world: World, run: Go) -> None:
     from tally.testing.process import Process
 
