@@ -132,3 +132,22 @@ async def test_a_rate_holds_for_all_who_lease(store: Store, queue: PullQueue) ->
     await queue.set_rate(None)
     rest = await queue.lease(12)
     assert sum(map(len, leases)) + len(rest) == 12
+
+
+async def test_tasks_are_exchanged_for_writes_of_the_holders_own(store: Store, queue: PullQueue) -> None:
+    await queue.add_many(Task(name=f"n-{n}", tag="ab"[n % 2], payload=bytes(5_000 * n)) for n in range(8))
+    await queue.add(Task(name="bare"))
+    assert sorted(await queue.tags()) == ["a", "b"]
+    waiting = await queue.waiting("a", 3)
+    assert waiting is not None
+    assert waiting.count == 3
+    assert waiting.oldest <= waiting.newest
+    leases = await queue.lease(8, tag="a")
+    digest = Insert(Entity(key=(("Digest", "1"),), properties={"n": len(leases)}))
+    assert await queue.delete(leases[0].name)
+    with pytest.raises(LeaseExpired):
+        await queue.complete_with(leases, [digest])
+    await queue.complete_with(leases[1:], [digest])
+    assert {info.name for info in await queue.list()} == {"bare", "n-1", "n-3", "n-5", "n-7"}
+    with pytest.raises(Refused):
+        await store.commit([digest])

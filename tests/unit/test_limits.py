@@ -120,6 +120,8 @@ TESTS: dict[str, tuple[str, str]] = {
     "RUN_INLINE_BYTES": ("tasks/test_runner.py", "test_arguments_and_results_of_any_size_travel"),
     "PROGRESS_BYTES": (TASKS, "test_progress_is_shown_up_to_its_limit"),
     "RUN_ERROR_BYTES": (TASKS, "test_a_long_error_is_cut_in_its_middle"),
+    "GATHERED_ITEMS": ("tasks/test_gather.py", "test_so_many_items_are_handed_over_at_once"),
+    "GATHERED_BYTES": ("tasks/test_gather.py", "test_an_item_past_the_limit_is_refused"),
     "CONCURRENT_RUNS": ("tasks/test_semaphore.py", "test_so_many_runs_may_be_at_once"),
     "KEYS_HELD": ("tasks/test_admission.py", "test_so_many_keys_are_remembered"),
     "ATTEMPTS_KEPT": (TASKS, "test_a_run_keeps_its_latest_attempts"),

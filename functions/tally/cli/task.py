@@ -119,7 +119,7 @@ def cancel(run_id: str) -> None:
 
 @task.command()
 def sweep() -> None:
-    """Add what transactions left in the outbox, and remove records whose time is over.
+    """Add what transactions left in the outbox, hand over gathered items, and remove records whose time is over.
 
     Workers with queues and `tally serve` do so by themselves; run it now and then where there are neither.
 
@@ -129,6 +129,7 @@ def sweep() -> None:
     """
 
     async def work(system: TaskSystem) -> tuple[int, int]:
+        await system.gatherer().sweep()
         return await system.outbox().sweep(), await system.tasks.runs.sweep()
 
     added, removed = _with_system(work)

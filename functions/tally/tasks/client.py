@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from random import Random
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -13,11 +14,13 @@ from tally.clock import SECOND, Clock, Stamps
 from tally.errors import NotFound, Refused, Unavailable
 from tally.ports import Store
 from tally.retry import full_jitter
-from tally.tasks import blobs
+from tally.tasks import blobs, gather
 from tally.tasks.call import VERSION, Call, Carrier, Delivery, decode, digest, encode
 from tally.tasks.codec import Codec, Undecodable
-from tally.tasks.deferred import Options, Registry, Request
+from tally.tasks.deferred import Deferred, Options, Registry, Request
+from tally.tasks.outcome import Outcome
 from tally.tasks.parked import Parked, ParkedCalls
+from tally.tasks.queue import PullQueue
 from tally.tasks.results import Handle, Results
 from tally.tasks.run import ENDED, UNRUN, Run, State, hurry
 from tally.tasks.runs import Runs, restarted
@@ -53,6 +56,7 @@ class Tasks:
         self._epochs = Stamps(clock)
         self._random = random
         self._at_once = at_once
+        self._gathering: dict[str, PullQueue] = {}
 
     async def enqueue(self, request: Request) -> Handle:
         """Store the run, then give the task to its queue. A call of a name that is taken is the call that has it.
@@ -66,6 +70,23 @@ class Tasks:
         if created or stored.state is State.QUEUED:
             await self._carry(await self._delivery(request, stored, now))
         return Handle(stored.id, self._results, created=created)
+
+    async def gather(self, function: Deferred[..., Any], group: str, arguments: bytes, name: str | None) -> Outcome:
+        """Add an item to a group of a function; see `Deferred.gather`. Eager: call the function with it alone."""
+        task = gather.item(arguments, group, name)
+        if self._at_once:
+            args, kwargs = function.codec.decode(arguments)
+            await function.call(*args, **kwargs)
+            return Outcome(status="added", name=name)
+        return await self.gathering(gather.queue_name(function.name)).add(task)
+
+    def gathering(self, name: str) -> PullQueue:
+        """Return a queue in which items wait, in exact order."""
+        queue = self._gathering.get(name)
+        if queue is None:
+            queue = PullQueue(self._store, name, clock=self._clock, random=self._random, shards=1)
+            self._gathering[name] = queue
+        return queue
 
     def handle(self, run_id: str) -> Handle:
         """Return the handle of a call made before, here or elsewhere."""

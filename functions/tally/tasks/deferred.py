@@ -18,14 +18,16 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypedDict, 
 
 import msgspec
 
-from tally.errors import ConfigError, Conflict
+from tally.errors import ConfigError, Conflict, InvalidInput
 from tally.retry import RetryPolicy
 from tally.tasks.call import VERSION, Call, encode
 from tally.tasks.codec import Codec
 from tally.tasks.context import traced
 from tally.tasks.events import RunEvent, kinds_of
 from tally.tasks.failure import Errors, Failures
+from tally.tasks.gather import Gather, check
 from tally.tasks.middleware import Middleware, Subscriber
+from tally.tasks.outcome import Outcome
 from tally.tasks.semaphore import Concurrent
 from tally.tasks.task import JSON, Duration, Task, Unique, check_queue, seconds
 
@@ -72,6 +74,10 @@ class Outlet(Protocol):
 
     async def enqueue(self, request: Request) -> "Handle": ...
 
+    async def gather(
+        self, function: "Deferred[..., Any]", group: str, arguments: bytes, name: str | None
+    ) -> Outcome: ...
+
 
 class Deferred(Generic[P, R]):
     """A registered function. Calling it runs it here and now, as if it were not registered."""
@@ -98,6 +104,15 @@ class Deferred(Generic[P, R]):
     def task(self, *args: P.args, **kwargs: P.kwargs) -> Task:
         """Return a call as a task, to look at or to enqueue otherwise (in a transaction)."""
         return self.later().task(*args, **kwargs)
+
+    async def gather(self, group: str, item: Any, *, name: str | None = None) -> Outcome:
+        """Add an item to a group, whose items are handed over together (see `Gather`); a `name` adds it once.
+
+        Raises InvalidInput as `call` does, TooLarge, Unavailable (then it may be in).
+        """
+        if self.options.gather is None:
+            raise InvalidInput(f"task {self.name!r} does not gather: give it a `gather`")
+        return await self._registry.outlet.gather(self, group, self.codec.encode((group, [item]), {}), name)
 
     async def enqueue(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], when: When) -> "Handle":
         return await self._registry.outlet.enqueue(self.request(args, kwargs, when))
@@ -146,7 +161,7 @@ class Options:
 
     its outcome is awaited all the same, and its claim given up only after twice that time. `keep`: seconds that the
     record of a run stays after its end, None for ever (at least an hour). `failures`: which errors are retried.
-    `limit`: how many runs at once, over all workers.
+    `limit`: how many runs at once, over all workers. `gather`: when its groups of items are handed to it.
     """
 
     queue: str = "default"
@@ -155,6 +170,7 @@ class Options:
     keep: float | None = DAY
     failures: Failures = FAILURES
     limit: Concurrent | None = None
+    gather: Gather | None = None
 
     def __post_init__(self) -> None:
         check_queue(self.queue)
@@ -184,13 +200,16 @@ class Registry:
         retry_for: Errors = (BaseException,),
         uncounted: Errors = (),
         limit: Concurrent | None = None,
+        gather: Gather | None = None,
     ) -> Callable[[Callable[P, R]], Deferred[P, R]]:
         """Register a function under a name that is unique in the program; see `Options` and `Failures`.
 
         Raises Conflict.
         """
         failures = Failures(fatal=fatal, retry_for=retry_for, uncounted=uncounted)
-        options = Options(queue=queue, retry=retry, timeout=timeout, keep=keep, failures=failures, limit=limit)
+        options = Options(
+            queue=queue, retry=retry, timeout=timeout, keep=keep, failures=failures, limit=limit, gather=gather
+        )
 
         def register(function: Callable[P, R]) -> Deferred[P, R]:
             if name in self.functions:
@@ -199,6 +218,8 @@ class Registry:
             if limit is not None:
                 limit.check(deferred.codec.parameters)
                 self.limited = True
+            if gather is not None:
+                check(deferred.codec.parameters)
             self.functions[name] = deferred
             return deferred
 

@@ -34,6 +34,43 @@ class TaskInfo:
     error: str | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """How many tasks of a tag there are, and when (µs) the first and the last by ETA were added."""
+
+    count: int
+    oldest: int
+    newest: int
+
+
+async def tags(rows: Rows) -> list[str]:
+    """Return each tag once, going from tag to tag in the index rather than from task to task."""
+    found: dict[str, None] = {}
+    for shard in range((await rows.record()).shards):
+        after: str | None = None
+        while heads := await rows.scan(keys.tags_range(rows.queue, shard, after), 1):
+            after = heads[0].tag or ""
+            found[after] = None
+    return list(found)
+
+
+async def waiting(rows: Rows, tag: str, limit: int) -> Waiting | None:
+    count, heads, tails = 0, [], []
+    for shard in range((await rows.record()).shards):
+        wanted = keys.tagged_range(rows.queue, shard, tag, None)
+        if head := await rows.scan(wanted, 1):
+            heads += head
+            tails += await rows.scan(wanted, 1, order=f"-{keys.TAGGED}")
+            count += await rows.count(wanted, limit)
+    if not heads:
+        return None
+    return Waiting(
+        count=min(count, limit),
+        oldest=min(row.added_at for row in heads),
+        newest=max(row.added_at for row in tails or heads),
+    )
+
+
 async def stats(rows: Rows) -> QueueStats:
     """Count the queue's rows by its indexes, and find its first task."""
     record = await rows.record(fresh=True)

@@ -106,8 +106,15 @@ def due_range(queue_name: str, shard: int, until: int | None = None, *, since: i
     return Filter(DUE, ">=", f"{prefix}{since:020d}"), _range(DUE, prefix, until)[1]
 
 
-def tagged_range(queue_name: str, shard: int, tag: str | None, until: int) -> tuple[Filter, ...]:
-    """Return the filters for the tasks with a tag, or (None) without one, that are due at `until`."""
+def tags_range(queue_name: str, shard: int, after: str | None) -> tuple[Filter, ...]:
+    """Return the filters for the tasks with any tag that comes after one in the index; None: with any."""
+    prefix = f"{queue_name}:{shard:02d}:"
+    begin = f"{prefix}." if after is None else f"{prefix}{_tag(after)};"  # ";" comes after ":", "." after "-"
+    return Filter(TAGGED, ">=", begin), Filter(TAGGED, "<", f"{prefix}~")
+
+
+def tagged_range(queue_name: str, shard: int, tag: str | None, until: int | None) -> tuple[Filter, ...]:
+    """Return the filters for the tasks with a tag, or (None) without one, that are due at `until`; None: all."""
     return _range(TAGGED, f"{queue_name}:{shard:02d}:{_tag(tag)}:", until)
 
 

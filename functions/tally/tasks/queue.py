@@ -18,11 +18,11 @@ from tally import limits
 from tally.clock import SECOND, Clock
 from tally.errors import InvalidInput, LeaseExpired, TooLarge, Unavailable
 from tally.logs import event
-from tally.ports import Store
+from tally.ports import Store, Write
 from tally.retry import RetryPolicy
-from tally.tasks import enqueue, inspection, keys, upkeep
+from tally.tasks import enqueue, inspection, keys, together, upkeep
 from tally.tasks.enqueue import Prepared
-from tally.tasks.inspection import Listed, TaskInfo
+from tally.tasks.inspection import Listed, TaskInfo, Waiting
 from tally.tasks.lease import Lease
 from tally.tasks.leasing import Leasing, Tag
 from tally.tasks.outcome import Outcome
@@ -140,6 +140,15 @@ class PullQueue:
         settled = await settle(self._rows, leases, lambda row: done(row, now=now, by=row.token))
         return [status for status, _ in settled]
 
+    async def complete_with(self, leases: Sequence[Lease], writes: Sequence[Write]) -> None:
+        """Finish tasks (at most half of COMMIT_MUTATIONS) and apply writes of your own, in one commit or not at all.
+
+        Raises LeaseExpired when one of the tasks is another's by now, Unavailable when the store does not say.
+        """
+        settled = await together.complete_with(self._rows, leases, writes)
+        for lease in leases:
+            _held(lease, settled)
+
     async def release(
         self, lease: Lease, *, delay: Duration | None = None, error: str | None = None
     ) -> Literal["released", "dead"]:
@@ -226,6 +235,14 @@ class PullQueue:
     async def list(self, state: Listed = "all", *, limit: int = 100) -> Sequence[TaskInfo]:
         """Return the first tasks by ETA, without payloads: `all` that wait or are leased, the `leased`, the `dead`."""
         return await inspection.listing(self._rows, state, limit)
+
+    async def tags(self) -> Sequence[str]:
+        """Return the tags of the tasks that wait or are leased, each once, read with one query a tag and shard."""
+        return await inspection.tags(self._rows)
+
+    async def waiting(self, tag: str, limit: int) -> Waiting | None:
+        """Count the tasks of a tag, up to a limit, leased ones too; None: there are none."""
+        return await inspection.waiting(self._rows, tag, limit)
 
     async def _row(self, name: str) -> Row | None:
         place = keys.task(self.name, check_name(name), (await self._rows.record()).shards)

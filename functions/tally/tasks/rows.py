@@ -114,13 +114,19 @@ class Rows:
             found.update((key[:-1], cast(bytes, entity.properties["payload"])) for key, entity in entities.items())
         return found
 
-    async def scan(self, filters: tuple[Filter, ...], limit: int) -> list[Row]:
-        """Read the first rows of a range, in its order; rows of a format that is newer than this code are left out."""
+    async def scan(self, filters: tuple[Filter, ...], limit: int, order: str | None = None) -> list[Row]:
+        """Read the first rows of a range, in its order or another, but for those of a format newer than this code."""
         entities: list[Entity] = []
         cursor = None
         while len(entities) < limit:
             page = await self._store.query(
-                Query(kind=keys.TASK, filters=filters, limit=min(_PAGE, limit - len(entities)), cursor=cursor)
+                Query(
+                    kind=keys.TASK,
+                    filters=filters,
+                    order=() if order is None else (order,),
+                    limit=min(_PAGE, limit - len(entities)),
+                    cursor=cursor,
+                )
             )
             entities += page.entities
             if (cursor := page.cursor) is None:

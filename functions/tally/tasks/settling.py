@@ -48,11 +48,11 @@ async def _settle_part(rows: Rows, part: Sequence[Row], new: Callable[[Row], Row
             with suppress(Unavailable):
                 found = await rows.find(left)
                 for key, (held, wanted) in list(left.items()):
-                    verdict = _verdict(held, wanted, found.get(key))
-                    if verdict is None:
+                    answer = verdict(held, wanted, found.get(key))
+                    if answer is None:
                         left[key] = found[key], wanted
                     else:
-                        results[key] = verdict, found.get(key, held)
+                        results[key] = answer, found.get(key, held)
                         del left[key]
             if not left:
                 return results
@@ -69,7 +69,7 @@ def _written(left: dict[Key, tuple[Row, Row]], versions: Sequence[int]) -> dict[
     }
 
 
-def _verdict(held: Row, wanted: Row, found: Row | None) -> Settled | None:
+def verdict(held: Row, wanted: Row, found: Row | None) -> Settled | None:
     """Say what a refused write means for one row; None: it is still this lease's, try again."""
     if found is None:
         return "lost"

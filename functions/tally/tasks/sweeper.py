@@ -1,4 +1,7 @@
-"""What a worker does beside its work: adds what committers left in the outbox, removes what is over. Any number may."""
+"""What a worker does beside its work: adds what committers left in the outbox, gathers, removes what is over.
+
+Any number of workers may.
+"""
 
 import asyncio
 import logging
@@ -7,6 +10,7 @@ from random import Random
 
 from tally.errors import TallyError
 from tally.logs import event
+from tally.tasks.gatherer import Gatherer
 from tally.tasks.outbox import Outbox
 from tally.tasks.queue import PullQueue
 from tally.tasks.runs import Runs
@@ -18,8 +22,11 @@ _REMOVAL_SECONDS = 300.0
 class Sweeper:
     """`random` keeps the sweepers of many workers apart."""
 
-    def __init__(self, outbox: Outbox, runs: Runs, queues: Sequence[PullQueue], *, random: Random) -> None:
+    def __init__(
+        self, outbox: Outbox, runs: Runs, queues: Sequence[PullQueue], gatherer: Gatherer, *, random: Random
+    ) -> None:
         self._outbox = outbox
+        self._gatherer = gatherer
         self._runs = runs
         self._queues = tuple(queues)
         self._random = random
@@ -29,6 +36,7 @@ class Sweeper:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._every(_OUTBOX_SECONDS, "outbox", self._outbox.sweep))
             group.create_task(self._every(_REMOVAL_SECONDS, "runs", self._runs.sweep))
+            group.create_task(self._gatherer.run())
             for queue in self._queues:
                 group.create_task(self._every(_REMOVAL_SECONDS, f"queue {queue.name}", queue.sweep))
 

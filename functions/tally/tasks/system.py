@@ -13,6 +13,7 @@ from tally.tasks.call import Carrier, Delivery
 from tally.tasks.client import Tasks
 from tally.tasks.deferred import Registry
 from tally.tasks.executor import PullCarrier, PullExecutor, Source
+from tally.tasks.gatherer import Gatherer
 from tally.tasks.outbox import Adder, Outbox
 from tally.tasks.outcome import Outcome
 from tally.tasks.pace import Bounds
@@ -110,8 +111,13 @@ class TaskSystem:
 
     def sweeper(self, queues: Iterable[str]) -> Sweeper:
         """Return what a worker on these pull queues (there may be none) does beside its work."""
-        pulled = [self.pull(queue) for queue in queues]
-        return Sweeper(self.outbox(), self.tasks.runs, pulled, random=self._random)
+        gatherer = self.gatherer()
+        swept = [*(self.pull(queue) for queue in queues), *gatherer.queues()]
+        return Sweeper(self.outbox(), self.tasks.runs, swept, gatherer, random=self._random)
+
+    def gatherer(self) -> Gatherer:
+        """Return what hands gathered items to their functions."""
+        return Gatherer(self._registry, self.tasks.gathering, self.outbox(), clock=self._clock, random=self._random)
 
     def _adder(self, queue: str) -> Adder:
         return _Calls(queue, self.carrier(queue), self._clock) if queue in self._pushed else self.pull(queue)

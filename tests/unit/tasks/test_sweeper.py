@@ -2,6 +2,8 @@ import asyncio
 from random import Random
 
 from tally.errors import Unavailable
+from tally.tasks.deferred import Registry
+from tally.tasks.gatherer import Gatherer
 from tally.tasks.outbox import Outbox
 from tally.tasks.run import Run, State
 from tally.tasks.runs import Runs
@@ -21,7 +23,8 @@ def test_the_sweeper_adds_what_was_left_and_removes_tombstones_through_an_outage
         await queue.complete((await queue.lease())[0])
         await world.store.commit([box.entry("mail", Task.text("left")).write])
         world.store.before = [Unavailable("down")] * 20
-        sweeping = asyncio.create_task(Sweeper(box, runs, [queue], random=Random(1)).run())
+        gatherer = Gatherer(Registry(), world.queue, box, clock=world.clock, random=Random(1))
+        sweeping = asyncio.create_task(Sweeper(box, runs, [queue], gatherer, random=Random(1)).run())
         (lease,) = await queue.lease(wait=300)
         assert lease.task.value() == "left"
         await asyncio.sleep(1_200)

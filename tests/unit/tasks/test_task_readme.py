@@ -1,6 +1,7 @@
 """The examples of the README about task functions, push queues and the pool, as they stand there."""
 
 import ast
+import asyncio
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,12 +15,15 @@ from tally.tasks import deferred
 from tally.tasks.client import Tasks
 from tally.tasks.context import Retry
 from tally.tasks.deferred import registry
+from tally.tasks.pace import Bounds
 from tally.tasks.push import Target
 from tally.tasks.run import State
 from tally.tasks.semaphore import Concurrent
 from tally.tasks.system import TaskSystem
+from tally.testing.backend import FakeBackend
 from tally.testing.clock import VirtualClock
 from tally.testing.dispatcher import FakeDispatcher
+from tally.testing.loop import VirtualLoop
 from tally.testing.store import FakeStore
 
 README = (Path(deferred.__file__).parent / "README.md").read_text()
@@ -68,6 +72,28 @@ async def test_concurrent(tally_eager: Tasks) -> None:
     await names["import_feed"].call("c", "https://feed.example/")
     assert fetched == ["https://feed.example/"]
     assert registry.functions["feed.import"].options.limit == Concurrent("customer-{customer}", 4)
+
+
+def test_gather(tally_loop: VirtualLoop, tally_backend: FakeBackend, tally_clock: VirtualClock) -> None:
+    posted: list[tuple[str, str]] = []
+
+    async def post(reader: str, text: str) -> None:
+        posted.append((reader, text))
+
+    async def main() -> None:
+        system = TaskSystem(registry, tally_backend.store, clock=tally_clock, random=Random(1), shards=1)
+        registry.connect(system.tasks)
+        await example("gather", post=post)
+        beside = asyncio.ensure_future(system.sweeper(["mail"]).run())
+        stop = asyncio.Event()
+        working = asyncio.ensure_future(system.executor({"mail": 1}, bounds=Bounds()).run(stop))
+        await asyncio.sleep(60)
+        assert posted == [("reader-7", "Ann answered you\nBob, too")]
+        stop.set()
+        beside.cancel()
+        await working
+
+    tally_loop.run(main())
 
 
 async def test_defer(tally_eager: Tasks) -> None:
