@@ -23,6 +23,8 @@ from tally.tasks import thread
 from tally.tasks.task import TRACE_HEADER, Duration, seconds
 
 T = TypeVar("T")
+# Headers that go from a run to the calls that it makes: W3C's, and the tenant for whom all is done.
+INHERITED = (TRACE_HEADER, "tracestate", "baggage", "namespace")
 
 
 class Retry(TallyError):
@@ -94,12 +96,11 @@ class Context:
 running: ContextVar[Context] = ContextVar("tally.tasks.running")
 
 
-def traced(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers of a call with the trace context of the task that makes it, if one does and they have none."""
+def inherited(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers of a call, with those that it takes over from the task that makes it, if one does."""
     context = running.get(None)
-    if context is None or context.trace is None:
-        return dict(headers)
-    return {TRACE_HEADER: context.trace, **headers}
+    given = {} if context is None else context.headers
+    return {**{name: given[name] for name in INHERITED if name in given}, **headers}
 
 
 def current() -> Context:

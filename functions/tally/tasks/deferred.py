@@ -22,7 +22,7 @@ from tally.errors import ConfigError, Conflict, InvalidInput
 from tally.retry import RetryPolicy
 from tally.tasks.call import VERSION, Call, encode
 from tally.tasks.codec import Codec
-from tally.tasks.context import traced
+from tally.tasks.context import inherited
 from tally.tasks.events import RunEvent, kinds_of
 from tally.tasks.failure import Errors, Failures
 from tally.tasks.gather import Gather, check
@@ -126,7 +126,7 @@ class Deferred(Generic[P, R]):
             queue=check_queue(when.get("queue") or self.options.queue),
             task=Task(
                 content_type=JSON,
-                headers=traced(when.get("headers", {})),
+                headers=inherited(when.get("headers", {})),
                 **{name: value for name, value in when.items() if name not in own},  # type: ignore[arg-type]  # When is Task's options and two more
             ),
             keep=when.get("keep", self.options.keep),

@@ -148,6 +148,10 @@ ROWS = {
         f"{RUNNER}::test_task_shows_the_call_as_any_language_may_write_it",
         f"{HERE}::test_a_call_as_a_task_runs_from_the_queue_it_is_added_to",
     ],
+    "the current namespace, which a task takes over": [
+        f"{HERE}::test_headers_and_trace_go_from_a_call_to_its_run_and_on_to_the_calls_that_it_makes",
+        f"{HERE}::test_a_call_may_be_for_another_namespace_than_its_maker",
+    ],
     "Go `delay.RequestHeaders(ctx)`": [f"{RUNNER}::test_the_context_tells_what_a_task_may_know"],
     "a large call goes to an entity, and loses `transactional`": [
         f"{RUNNER}::test_arguments_and_results_of_any_size_travel"
@@ -403,6 +407,7 @@ def test_headers_and_trace_go_from_a_call_to_its_run_and_on_to_the_calls_that_it
 ) -> None:
     """`task` makes a task to be written in a transaction: it has the same cause."""
     trace = f"00-{'a' * 32}-{'b' * 16}-01"
+    kept = {"traceparent": trace, "tracestate": "a=1", "baggage": "user=7", "namespace": "acme"}
     seen: dict[str, tuple[str | None, dict[str, str]]] = {}
 
     @world.registry.task("child")
@@ -418,12 +423,32 @@ def test_headers_and_trace_go_from_a_call_to_its_run_and_on_to_the_calls_that_it
             await world.system.pull("default").add(child.task())
 
     async def main() -> None:
-        await parent.later(headers={"traceparent": trace, "tenant": "7"}).call()
+        await parent.later(headers={**kept, "own": "1"}).call()
         await world.work()
 
     run(main())
-    assert seen["parent"] == (trace, {"traceparent": trace, "tenant": "7"})
-    assert seen["child"] == (trace, {"traceparent": trace})
+    assert seen["parent"] == (trace, {**kept, "own": "1"})
+    assert seen["child"] == (trace, kept)
+
+
+def test_a_call_may_be_for_another_namespace_than_its_maker(world: World, run: Go) -> None:
+    seen: list[str | None] = []
+
+    @world.registry.task("child")
+    async def child() -> None:
+        seen.append(current().headers.get("namespace"))
+
+    @world.registry.task("parent")
+    async def parent() -> None:
+        await child.later(headers={"namespace": "b"}).call()
+
+    async def main() -> None:
+        await parent.later(headers={"namespace": "a"}).call()
+        await child.call()
+        await world.work()
+
+    run(main())
+    assert sorted(seen, key=str) == [None, "b"]
 
 
 def test_every_state_is_seen_in_its_time(world: World, run: Go) -> None:
