@@ -23,6 +23,7 @@ from tally.cli.queue_target import (
     yes_option,
 )
 from tally.cli.queue_task import add, delete, peek, run_now
+from tally.clock import SECOND, SystemClock
 from tally.ports import DispatchStats
 from tally.tasks.inspection import Listed
 from tally.tasks.push import PushQueue
@@ -185,14 +186,20 @@ def _print_queues(found: list[Numbered], as_json: bool) -> None:
         print_json([{"name": name, "kind": kind, **_shown(numbers)} for name, kind, numbers in found])
         return
     table = Table()
-    columns = ("tasks", "in_flight", "dead", "oldest_eta", "executed_last_minute", "paused")
-    for column in ("queue", "kind", *columns):
-        table.add_column(column.replace("_", " "), overflow="fold")
+    for column in ("queue", "kind", "tasks", "in flight", "dead", "last minute", "first due"):
+        table.add_column(column, overflow="fold")
     for name, kind, numbers in found:
-        shown = _shown(numbers)
-        values = [shown.get(column) for column in columns]
-        table.add_row(name, kind, *("-" if value is None else str(value) for value in values))
+        counts = (numbers.tasks, numbers.in_flight, getattr(numbers, "dead", None), numbers.executed_last_minute)
+        shown = ("-" if count is None else str(count) for count in counts)
+        table.add_row(name, kind, *shown, "paused" if numbers.paused else _first(numbers.oldest_eta))
     Console().print(table)
+
+
+def _first(eta: int | None) -> str:
+    if eta is None:
+        return "-"
+    away = (eta - SystemClock().now()) / SECOND
+    return f"in {away:,.0f} s" if away > 0 else f"{-away:,.0f} s ago"
 
 
 def _shown(numbers: QueueStats | DispatchStats) -> dict[str, object]:
