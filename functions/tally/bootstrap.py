@@ -1,6 +1,5 @@
 """The composition root: settings → backend → services. The one place that sees backends and services together."""
 
-import asyncio
 import os
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -19,7 +18,6 @@ from tally.config import Settings
 from tally.embedded.push import Sender
 from tally.errors import ConfigError
 from tally.finding import Finding
-from tally.limits import STREAMS
 from tally.ports import Backend, CallerVerifier, Dispatcher, HttpTask
 from tally.tasks import deferred
 from tally.tasks.dispatch import StoreDispatcher
@@ -204,18 +202,11 @@ async def checkup(environ: Mapping[str, str], world: World, *, read_only: bool) 
     async with opened(settings) as backend:
         if not read_only:
             findings.append(await checkups.guard_probe(backend.store, UUID(bytes=world.token())))
-            findings += await _left_streams(settings, backend)
+            findings += await checkups.left_streams(
+                lambda stream: backend.puller(settings.channel(stream).subscription), settings.streams
+            )
         findings.append(await checkups.clock(backend.store, world.clock))
     return findings
-
-
-async def _left_streams(settings: Settings, backend: Backend) -> list[Finding]:
-    """Look into each stream that may be left from a time when there were more of them."""
-    looks = [
-        checkups.left_stream(backend.puller(settings.channel(stream).subscription), stream, settings.streams)
-        for stream in range(settings.streams, STREAMS)
-    ]
-    return [finding for finding in await asyncio.gather(*looks) if finding is not None]
 
 
 async def open_tasks(settings: Settings, backend: Backend, world: World) -> TaskSystem:

@@ -1,12 +1,15 @@
 """What `tally doctor` finds out about the ballot keys and, through the port, about the store."""
 
+import asyncio
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
 from tally.clock import SECOND, Clock
 from tally.errors import BackendError, ConfigError, UnsafeStore
 from tally.finding import Finding, note, ok, wrong
+from tally.limits import STREAMS
 from tally.ports import Puller, Store
 from tally.votes import guard, keyring, keys
 from tally.votes.poll import CLOCK_BOUND
@@ -46,20 +49,35 @@ async def guard_probe(store: Store, name: UUID) -> Finding:
     return ok("guard", "the store refuses a stale commit")
 
 
-async def left_stream(puller: Puller, stream: int, streams: int) -> Finding | None:
-    """Look whether a stream is there that no function names, as they publish to the first `streams`; None if not.
+async def left_streams(puller: Callable[[int], Puller], streams: int) -> list[Finding]:
+    """Look into each stream that is there though no function names it: they publish to the first `streams`.
 
     A message that is found goes back at once.
     """
+    numbers = range(streams, STREAMS)
+    looks = await asyncio.gather(
+        *[_look(puller(number), number, streams) for number in numbers], return_exceptions=True
+    )
+    findings = [look for look in looks if isinstance(look, Finding)]
+    for look in looks:
+        if isinstance(look, BackendError):  # the same for all of them, such as a missing grant: it is said once
+            says = f"streams above {streams - 1} could not be looked into: {look.message}"
+            return [*findings, note("streams", says, "tally doctor  # by an account that may pull")]
+        if isinstance(look, BaseException):
+            raise look
+    return findings
+
+
+async def _look(puller: Puller, stream: int, streams: int) -> Finding | None:
     drain = f"tally worker --stream {stream} --until-empty"
     try:
         messages = await puller.pull(1)
-        await puller.extend([message.ack_id for message in messages], 0)
     except BackendError as error:
         if error.status == "NOT_FOUND":
             return None
-        return note("streams", f"stream {stream} could not be looked into: {error.message}", drain)
+        raise
     if messages:
+        await puller.extend([message.ack_id for message in messages], 0)
         says = f"votes wait in stream {stream}, which is not one of the {streams} that functions publish to"
         return wrong("streams", says, drain)
     says = f"stream {stream} is none of the {streams} that functions publish to: it may go when a worker has drained it"
