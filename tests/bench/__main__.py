@@ -15,7 +15,20 @@ from rich.console import Console
 from rich.table import Table
 
 from emulator.local import heed_signals, local
-from tests.bench import ceilings, chart, cloud_tasks, embedded, http, ledger, model, queues, results, rivals, worker
+from tests.bench import (
+    backlog,
+    ceilings,
+    chart,
+    cloud_tasks,
+    embedded,
+    http,
+    ledger,
+    model,
+    queues,
+    results,
+    rivals,
+    worker,
+)
 from tests.bench.measure import Budget, Figure, Outcome
 from tests.bench.stage import Stage, machine
 
@@ -25,6 +38,7 @@ SECTIONS: Mapping[str, Section] = {
     "http": http.run,
     "worker": worker.run,
     "ledger": ledger.run,
+    "backlog": backlog.run,
     "results": results.run,
     "model": model.run,
     "peers": rivals.run,

@@ -119,13 +119,13 @@ class Watch:
         return Run(self._votes / wall, cpu / self._votes * 1e6)
 
 
-async def settled(worker: Worker, messages: int) -> None:
+async def settled(worker: Worker, messages: int, *, seconds: float = 120) -> None:
     """Wait until a worker has settled so many messages."""
 
     async def done() -> bool:
         return worker.health().body["settled"] == messages
 
-    await until(done, pause=0.005)
+    await until(done, pause=0.005, seconds=seconds)
 
 
 def machine() -> str:

@@ -1,6 +1,7 @@
 """The worker over the fakes, on virtual time: what it does while a service fails, and what it never does."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
@@ -569,16 +570,32 @@ def test_what_a_worker_holds_is_bounded_and_flows_on(
 
 
 def test_ten_thousand_small_polls_do_not_thrash(play: Callable[[Scene], None]) -> None:
+    """Each partition is loaded once, committed once, and stays; definitions are read several at a time."""
+
     async def scene(pipeline: Pipeline, store: ScriptedStore) -> None:
-        made = [poll(f"p{number}", partitions=1) for number in range(2_000)]
+        made = [poll(f"p{number}", partitions=1) for number in range(10_000)]
         await pipeline.prepare()
-        for start in range(0, len(made), 400):
-            await store.commit([Upsert(to_entity(one)) for one in made[start : start + 400]])
+        for start in range(0, len(made), 500):
+            await store.commit([Upsert(to_entity(one)) for one in made[start : start + 500]])
         now = pipeline.clock.now()
         await pipeline.publish([vote for one in made for vote in votes(one, range(3), now)], size=30)
         store.gets.clear()
-        assert await pipeline.drain() == [0]
+        store.commits.clear()
+        async with Running(pipeline.worker()) as running:
+            await running.until(lambda: running.settled() == 1_000, 60)
+            assert running.worker.health().body["partitions"] == len(made)
+            assert running.worker.health().ok
+        loads = Counter(
+            asked[0]
+            for asked in store.gets
+            if asked[0][0][0] == keys.SHARD and len(asked[0]) == 1 and "~" not in str(asked[0])
+        )
+        assert set(loads.values()) == {1}
         assert len(store.gets) <= len(made) * 1.2
+        commits = Counter(shard for writes in store.commits if not is_probe(writes) for shard in shard_writes(writes))
+        assert len(commits) == len(made)
+        assert sum(commits.values()) <= len(made) * 1.01
+        assert len(store.store.of_kind(keys.SHARD)) == len(made)  # type: ignore[attr-defined]  # the fake's
         for one in made[::100]:
             assert sum((await pipeline.totals(one)).values()) == 3
 
