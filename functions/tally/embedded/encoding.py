@@ -18,7 +18,9 @@ from tally.ports import Entity, Key, Value
 
 # The service's own limits.
 INDEXED_BYTES = 1_500
+UNINDEXED_BYTES = 1_048_487
 ENTITY_BYTES = 1_048_572
+REQUEST_BYTES = 10 * 1024 * 1024
 _RESERVED = re.compile(r"__.+__", re.DOTALL)
 _INT64 = 1 << 63
 _ID, _NAME = b"\x01", b"\x02"
@@ -159,13 +161,16 @@ def _check_property(name: str, value: Value) -> None:
             reason = "holds a list with an item that is no text"
         elif not all(_is_text(item) for item in value):
             reason = "holds text that is not Unicode"
-    elif isinstance(value, str):
-        reason = None if _is_text(value) else "holds text that is not Unicode"
+    elif isinstance(value, str) and not _is_text(value):
+        reason = "holds text that is not Unicode"
+    elif isinstance(value, str | bytes):
+        size = len(value if isinstance(value, bytes) else value.encode())
+        reason = f"holds {size} bytes, the limit is {UNINDEXED_BYTES}" if size > UNINDEXED_BYTES else None
     elif isinstance(value, datetime):
         reason = "holds a time without a zone" if value.tzinfo is None else None
     elif isinstance(value, int):
         reason = None if -_INT64 <= value < _INT64 else f"holds {value}, which is no 64-bit integer"
-    elif not (value is None or isinstance(value, float | bytes)):
+    elif not (value is None or isinstance(value, float)):
         reason = f"holds a {type(value).__name__}, which cannot be stored"
     if reason is not None:
         raise Rejected(f"property {name!r} {reason}", status="INVALID_ARGUMENT")

@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 from tally.clock import Clock
 from tally.embedded import query as queries
-from tally.embedded.encoding import Row, decode_entity, encode_entity, encode_key, indexed_rows
+from tally.embedded.encoding import REQUEST_BYTES, Row, decode_entity, encode_entity, encode_key, indexed_rows
 from tally.embedded.reader import Reader
 from tally.embedded.writer import Transaction, Writer
 from tally.errors import Refused, Rejected
+from tally.limits import LOOKUP_KEYS
 from tally.ports import Committed, Delete, Entity, Insert, Key, Lookup, OnConflict, Page, Query, Update, Write
 
 
@@ -35,6 +36,8 @@ class SqliteStore:
         self._clock = clock
 
     async def get(self, keys: Sequence[Key]) -> Lookup:
+        if len(keys) > LOOKUP_KEYS:
+            raise Rejected(f"a lookup of {len(keys)} keys, the limit is {LOOKUP_KEYS}", status="INVALID_ARGUMENT")
         encoded = {encode_key(key): key for key in keys}
         read_time = self._clock.now()
         found = await self._reader.run(partial(_read, encoded))
@@ -46,6 +49,9 @@ class SqliteStore:
         changes = [_change(write) for write in writes]
         if len({change.key for change in changes}) < len(changes):
             raise Rejected("a commit writes one key twice", status="INVALID_ARGUMENT")
+        size = sum(len(change.key) + (len(change.row.body) if change.row else 0) for change in changes)
+        if size > REQUEST_BYTES:
+            raise Rejected(f"a commit of {size} bytes, the limit is {REQUEST_BYTES}", status="INVALID_ARGUMENT")
         return await self._writer.run(partial(_apply, changes))
 
     async def query(self, query: Query) -> Page:

@@ -66,10 +66,9 @@ async def flood(backend: SqliteBackend, name: str) -> None:
 
 
 async def turns(backend: SqliteBackend, name: str) -> None:
-    """Write one after the other, a line a write."""
+    """Write one after the other; print the file's counter after each, which every write of the others raises too."""
     for _ in count():
-        await backend.publisher.publish("votes-dead", [Outgoing(name.encode(), {})])
-        say(name)
+        say(str(await backend.write(Transaction.next)))
 
 
 async def fill(backend: SqliteBackend, name: str) -> None:

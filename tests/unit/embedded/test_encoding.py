@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tally.embedded.encoding import decode_entity, decode_key, encode_entity, encode_key, encode_value
+from tally.embedded.encoding import (
+    ENTITY_BYTES,
+    UNINDEXED_BYTES,
+    decode_entity,
+    decode_key,
+    encode_entity,
+    encode_key,
+    encode_value,
+)
 from tally.errors import Rejected
 from tally.ports import Entity, Key, Value
 
@@ -123,6 +131,8 @@ def test_a_key_name_that_the_service_takes_is_taken(name: str) -> None:
         {"i": b"x" * 1_501},
         {"i": ["x" * 1_501]},
         {"i": "😀" * 376},
+        {"a": b"x" * (UNINDEXED_BYTES + 1)},
+        {"a": "é" * (UNINDEXED_BYTES // 2 + 1)},
     ],
 )
 def test_a_value_that_the_service_refuses_is_rejected_by_its_name(properties: Mapping[str, Any]) -> None:
@@ -130,5 +140,20 @@ def test_a_value_that_the_service_refuses_is_rejected_by_its_name(properties: Ma
         encode_entity(Entity(key=(("P", "a"),), properties=properties, indexed=frozenset({"i"})))
 
 
-def test_text_over_the_index_s_limit_is_taken_when_unindexed() -> None:
-    encode_entity(Entity(key=(("P", "a"),), properties={"a": "x" * 5_000}))
+@pytest.mark.parametrize("value", ["x" * 5_000, b"x" * UNINDEXED_BYTES, "é" * (UNINDEXED_BYTES // 2)])
+def test_a_value_over_the_index_s_limit_is_taken_when_unindexed(value: str | bytes) -> None:
+    encode_entity(Entity(key=(("P", "a"),), properties={"a": value}))
+
+
+@pytest.mark.parametrize("past", [0, 1])
+def test_an_entity_has_at_most_so_many_bytes(past: int) -> None:
+    def entity(size: int) -> Entity:
+        return Entity(key=(("P", "a"),), properties={"a": b"x" * 600_000, "b": b"x" * size})
+
+    row = encode_entity(entity(400_000))
+    size = 400_000 + ENTITY_BYTES - len(row.key) - len(row.body) + past
+    if not past:
+        assert len(row.key) + len(encode_entity(entity(size)).body) == ENTITY_BYTES
+        return
+    with pytest.raises(Rejected, match=f"has {ENTITY_BYTES + 1} bytes"):
+        encode_entity(entity(size))

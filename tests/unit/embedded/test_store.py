@@ -4,7 +4,9 @@ from datetime import UTC, datetime
 import pytest
 
 from tally.embedded.backend import SqliteBackend
+from tally.embedded.encoding import REQUEST_BYTES
 from tally.errors import Refused, Rejected
+from tally.limits import LOOKUP_KEYS
 from tally.ports import Delete, Entity, Filter, Insert, Key, OnConflict, Query, Update, Upsert, Value
 
 KEY: Key = (("P", "a"),)
@@ -80,6 +82,24 @@ async def test_keep_stored_answers_ok_and_tells_of_the_conflict(backend: SqliteB
 async def test_a_key_written_twice_is_rejected(backend: SqliteBackend) -> None:
     with pytest.raises(Rejected, match="twice"):
         await backend.store.commit([Upsert(_entity(n=1)), Delete(key=KEY)])
+
+
+@pytest.mark.parametrize("past", [0, 1])
+async def test_a_lookup_names_at_most_so_many_keys(backend: SqliteBackend, past: int) -> None:
+    keys: list[Key] = [(("P", number),) for number in range(1, int(LOOKUP_KEYS) + past + 1)]
+    if not past:
+        assert len((await backend.store.get(keys)).missing) == LOOKUP_KEYS
+        return
+    with pytest.raises(Rejected, match="a lookup of 1001 keys, the limit is 1000"):
+        await backend.store.get(keys)
+
+
+async def test_a_commit_is_at_most_as_large_as_a_request(backend: SqliteBackend) -> None:
+    large = [Upsert(Entity(key=(("P", number),), properties={"b": bytes(1_000_000)})) for number in range(1, 11)]
+    await backend.store.commit(large)
+    with pytest.raises(Rejected, match=f"the limit is {REQUEST_BYTES}"):
+        await backend.store.commit([*large, Upsert(Entity(key=KEY, properties={"b": bytes(500_000)}))])
+    assert await _one(backend) is None
 
 
 async def test_queries_see_only_indexed_properties(backend: SqliteBackend) -> None:

@@ -40,9 +40,14 @@ async def test_what_waits_shares_one_transaction(backend: SqliteBackend) -> None
 @pytest.mark.parametrize("past", [0, 1])
 async def test_one_transaction_takes_so_many_writes(backend: SqliteBackend, past: int) -> None:
     turns: list[Transaction] = []
-    gate = threading.Event()
-    first = asyncio.create_task(backend.write(lambda transaction: gate.wait(10)))
-    await asyncio.sleep(0.1)  # the thread has taken it, and waits
+    taken, gate = threading.Event(), threading.Event()
+
+    def hold(transaction: Transaction) -> None:
+        taken.set()
+        gate.wait(10)
+
+    first = asyncio.create_task(backend.write(hold))
+    assert await asyncio.to_thread(taken.wait, 10)
     rest = [asyncio.create_task(backend.write(turns.append)) for _ in range(limits.EMBEDDED_GROUP_WRITES + past)]
     await asyncio.sleep(0)
     gate.set()
