@@ -25,7 +25,7 @@ from tally.ports import Dispatcher, DispatchStats, HttpTask
 from tally.retry import UNLIMITED, RetryPolicy, full_jitter
 from tally.tasks.call import Delivery, digest
 from tally.tasks.outcome import Outcome
-from tally.tasks.task import JSON, Task, check_queue, seconds
+from tally.tasks.task import FORM, JSON, Task, check_queue, seconds
 
 HOP = 29 * 86_400 * SECOND  # Cloud Tasks takes an ETA up to 30 days ahead
 DELIVERY_HEADER = "tally-delivery"
@@ -116,7 +116,8 @@ class PushQueue:
     async def add(self, task: Task, *, url: str, method: Method = "POST", audience: str = "") -> Outcome:
         """Add a request to a URL of yours: `added`, or `exists` by its name (which Cloud Tasks keeps for a while).
 
-        Up to 8 MB and ten years ahead. Raises InvalidInput, BackendError.
+        Up to 8 MB and ten years ahead. Where the method has no body, a form goes into the URL. Raises InvalidInput,
+        BackendError.
         """
         return _raised(await self._add(task, url, method, audience))
 
@@ -171,7 +172,9 @@ class PushQueue:
             elif self._beyond is not None:
                 created = await self._beyond.add(self, replace(task, name=name, unique=None), request)
             else:
-                raise InvalidInput("a request over 900 kB or 29 days ahead: here the service itself must take it")
+                raise InvalidInput(
+                    "a request over 900 kB, 29 days ahead, or that expires: here the service itself must take it"
+                )
         except InvalidInput as error:
             return Outcome(status="invalid", name=name, error=error.message), error
         except BackendError as error:
@@ -181,12 +184,15 @@ class PushQueue:
     def _request(self, task: Task, name: str, url: str, method: Method, audience: str) -> HttpTask:
         if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
             raise InvalidInput(f"url {url!r}: want http(s)://host/…")
+        has_body = method in ("POST", "PUT", "PATCH")
+        if not has_body and task.content_type == FORM and task.payload:
+            url += ("&" if urlsplit(url).query else "?") + task.payload.decode("ascii", errors="replace")
         return HttpTask(
             id=digest(self.name, name),
             url=url,
             method=method,
             headers={"content-type": task.content_type, **task.headers},
-            body=task.payload if method in ("POST", "PUT", "PATCH") else b"",
+            body=task.payload if has_body else b"",
             at=None if task.delay is None and task.eta is None else task.due(self._clock.now()),
             deadline=_deadline(600.0 if task.dispatch_deadline is None else seconds("", task.dispatch_deadline)),
             audience=audience,
@@ -195,7 +201,8 @@ class PushQueue:
 
     def _fits(self, task: Task) -> bool:
         now = self._clock.now()
-        return len(task.payload) <= limits.PUSH_TASK_BYTES and task.due(now) <= now + HOP
+        near = task.due(now) <= now + HOP
+        return len(task.payload) <= limits.PUSH_TASK_BYTES and near and task.expires is None
 
     @staticmethod
     async def hand_on(dispatcher: Dispatcher, queue: str, task: HttpTask) -> None:

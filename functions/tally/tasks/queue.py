@@ -150,21 +150,27 @@ class PullQueue:
             _held(lease, settled)
 
     async def release(
-        self, lease: Lease, *, delay: Duration | None = None, error: str | None = None
+        self, lease: Lease, *, delay: Duration | None = None, error: str | None = None, counts: bool = True
     ) -> Literal["released", "dead"]:
         """Give a task back. With `error` the attempt failed: it waits as its policy says, or is a dead letter by it.
 
-        `delay` overrides the wait. Raises LeaseExpired, Unavailable.
+        `delay` overrides the wait. With `counts=False` this lease is no attempt. Raises LeaseExpired, Unavailable.
         """
         now = self._rows.clock.now()
         policy = lease.task.retry or self._retry
-        if error is not None and policy.exhausted(lease.attempt, (now - lease.row.first_attempt_at) / SECOND):
+        if (
+            error is not None
+            and counts
+            and policy.exhausted(lease.attempt, (now - lease.row.first_attempt_at) / SECOND)
+        ):
             await self.reject(lease, f"given up after {lease.attempt} attempts: {error}")
             return "dead"
         if delay is None:
             delay = 0 if error is None else policy.delay(lease.attempt, self._rows.random)
         due = now + round(seconds("delay", delay) * SECOND)
-        ((status, _),) = await settle(self._rows, [lease], lambda row: released(row, due=due, error=error))
+        ((status, _),) = await settle(
+            self._rows, [lease], lambda row: released(row, due=due, error=error, counts=counts)
+        )
         _held(lease, status)
         return "released"
 

@@ -120,9 +120,18 @@ def extended(row: Row, *, until: int) -> Row:
     return replace(row, eta=until)
 
 
-def released(row: Row, *, due: int, error: str | None) -> Row:
-    """Return the row as its holder gives it back."""
-    return replace(row, token="", settled_by=row.token, eta=due, error=row.error if error is None else _cut(error))
+def released(row: Row, *, due: int, error: str | None, counts: bool = True) -> Row:
+    """Return the row as its holder gives it back; unless the lease `counts` it is no attempt."""
+    attempts = row.attempts - (not counts)
+    return replace(
+        row,
+        token="",
+        settled_by=row.token,
+        eta=due,
+        error=row.error if error is None else _cut(error),
+        attempts=attempts,
+        first_attempt_at=row.first_attempt_at if attempts else 0,
+    )
 
 
 def dead(row: Row, *, now: int, error: str, by: str) -> Row:

@@ -5,12 +5,13 @@ languages is in envelope.py.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from math import isfinite
 from typing import Any, TypeAlias, TypedDict, Unpack
+from urllib.parse import parse_qs, urlencode
 
 import msgspec
 
@@ -22,6 +23,7 @@ from tally.retry import RetryPolicy
 Duration: TypeAlias = float | timedelta
 JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
+FORM = "application/x-www-form-urlencoded"
 BYTES = "application/octet-stream"
 TRACE_HEADER = "traceparent"
 _NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.TASK_NAME}}}")
@@ -97,6 +99,15 @@ class Task:
             raise InvalidInput(f"payload is not valid text: {error}") from error
         return cls(payload=payload, content_type=TEXT, **options)
 
+    @classmethod
+    def form(cls, params: Mapping[str, str | Sequence[str]], **options: Unpack[Options]) -> "Task":
+        """Make a task whose payload is an HTML form; a sequence gives a parameter several values."""
+        try:
+            payload = urlencode(params, doseq=True, errors="strict").encode()
+        except (TypeError, UnicodeEncodeError) as error:
+            raise InvalidInput(f"params cannot be written as a form: {error}") from error
+        return cls(payload=payload, content_type=FORM, **options)
+
     def __post_init__(self) -> None:
         if not isinstance(self.payload, bytes):
             raise InvalidInput(f"payload is {type(self.payload).__name__}: want bytes, or Task.json, or Task.text")
@@ -147,15 +158,18 @@ class Task:
         )
 
     def value(self) -> Any:
-        """Return the payload as it was given: decoded JSON, text or bytes by the content type.
+        """Return the payload as it was given: decoded JSON, text, a form or bytes, by the content type.
 
-        Raises InvalidInput when the payload is not what its content type says.
+        A parameter of a form is a list where it has several values. Raises InvalidInput when the payload is not what
+        its content type says.
         """
         try:
             if self.content_type.split(";")[0].strip().lower() == JSON:
                 return msgspec.json.decode(self.payload)
+            if self.content_type == FORM:
+                return _params(self.payload.decode("ascii"))
             return self.payload.decode() if self.content_type == TEXT else self.payload
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise InvalidInput(f"payload is not {self.content_type}: {error}") from error
 
     def identity(self, queue: str) -> str | None:
@@ -199,6 +213,11 @@ def seconds(what: str, value: Duration | None, *, at_least: float = 0, at_most: 
     if not isfinite(number) or not at_least <= number <= at_most:
         raise InvalidInput(f"{what} is {number} s: want {at_least} to {at_most}")
     return float(number)
+
+
+def _params(form: str) -> dict[str, str | list[str]]:
+    values = parse_qs(form, keep_blank_values=True, strict_parsing=bool(form), errors="strict")
+    return {name: each[0] if len(each) == 1 else each for name, each in values.items()}
 
 
 def _aware(what: str, value: object) -> None:

@@ -367,6 +367,39 @@ def test_a_request_is_sent_as_it_was_given(world: World, run: Go) -> None:
     run(main())
 
 
+@pytest.mark.parametrize(
+    ("method", "url", "sent", "body"),
+    [
+        ("POST", "https://a.example/", "https://a.example/", b"a=1&a=2"),
+        ("GET", "https://a.example/", "https://a.example/?a=1&a=2", b""),
+        ("DELETE", "https://a.example/?x=y", "https://a.example/?x=y&a=1&a=2", b""),
+    ],
+)
+def test_a_form_is_the_body_or_goes_into_the_url(
+    world: World, run: Go, method: Any, url: str, sent: str, body: bytes
+) -> None:
+    async def main() -> None:
+        await world.queue.add(Task.form({"a": ["1", "2"]}), url=url, method=method)
+        [task] = world.dispatcher.tasks.values()
+        assert (task.url, task.body) == (sent, body)
+
+    run(main())
+
+
+def test_a_request_that_has_expired_is_not_sent(world: World, run: Go) -> None:
+    async def main() -> None:
+        await world.queue.add(Task(name="late", delay=60, expires=30), url="https://a.example/late")
+        await world.queue.add(Task(name="near", delay=60, expires=90), url="https://a.example/near")
+        await world.work()
+        urls = [task.url for _, task in world.sent]
+        assert "https://a.example/near" in urls
+        assert "https://a.example/late" not in urls
+        [parked] = [each async for each in world.system.tasks.parked()]
+        assert parked.reason == "expired"
+
+    run(main())
+
+
 def test_names_are_hashed_and_taken_for_a_while(world: World, run: Go) -> None:
     async def main() -> None:
         named = Task(name="20260101-000001")
@@ -423,8 +456,8 @@ def test_a_queue_with_nothing_but_the_service_refuses_what_that_would_not_take(w
     bare = PushQueue("push", world.dispatcher, target=TARGET, clock=world.clock, random=Random(1))
 
     async def main() -> None:
-        for task in (Task(payload=b"x" * 900_001), Task(delay=timedelta(days=29, seconds=1))):
-            with pytest.raises(InvalidInput, match="900 kB or 29 days"):
+        for task in (Task(payload=b"x" * 900_001), Task(delay=timedelta(days=29, seconds=1)), Task(expires=9)):
+            with pytest.raises(InvalidInput, match="900 kB, 29 days"):
                 await bare.add(task, url="https://a.example/")
         assert not world.dispatcher.tasks
 

@@ -704,3 +704,19 @@ def test_run_now_hastens_what_waits_and_leaves_what_is_leased_or_dead() -> None:
         await queue.complete(held)
 
     run(body)
+
+
+def test_a_lease_that_does_not_count_uses_up_no_attempt() -> None:
+    async def body(world: World) -> None:
+        queue = world.queue(retry=RetryPolicy(max_attempts=2, max_retry_duration=50, min_backoff=1))
+        await queue.add(Task())
+        for _ in range(5):
+            (lease,) = await queue.lease(wait=60)
+            assert lease.attempt == 1
+            assert await queue.release(lease, delay=30, error="the printer is off", counts=False) == "released"
+        for last in ("released", "dead"):  # its time begins with the first attempt that counts
+            (lease,) = await queue.lease(wait=60)
+            assert lease.last_error is not None
+            assert await queue.release(lease, delay=55, error="jammed") == last
+
+    run(body)

@@ -48,7 +48,10 @@ ROWS = {
     '`taskqueue.Task(payload=…, method="PULL", tag=…, name=…)`': [f"{TASK}::test_a_payload_comes_back_as_it_was_given"],
     "`countdown=`, `eta=` (both: error)": [f"{TASK}::test_delay_or_eta_says_when_a_task_is_due"],
     "`Task.size`, `eta_posix`, `was_enqueued`": [f"{HERE}::test_a_task_tells_its_size_its_time_and_that_it_is_in"],
-    "`params=`, `extract_params()`": [f"{TASK}::test_a_payload_comes_back_as_it_was_given"],
+    "`params=`, `extract_params()`": [
+        f"{TASK}::test_a_payload_comes_back_as_it_was_given",
+        f"{PUSH}::test_a_form_is_the_body_or_goes_into_the_url",
+    ],
     "`TaskRetryOptions(task_retry_limit=, task_age_limit=, min_backoff_seconds=, max_backoff_seconds=, "
     "max_doublings=)`": [
         f"{RETRY}::test_delays_are_those_of_app_engine",
@@ -192,6 +195,13 @@ ROWS = {
     "`self.retry(countdown=)`": [
         f"{RUNNER}::test_retry_asks_for_another_run_at_a_time_of_its_own",
         f"{RUNNER}::test_retry_that_counts_meets_the_limit",
+    ],
+    "`rate_limit` (of one worker)": ["unit/tasks/test_throttle.py::test_executors_start_no_more_runs_than_the_rate"],
+    "river snooze, asynq groups, asynq and river concurrency limits, river `JobCompleteTx`": [
+        f"{QUEUE}::test_a_lease_that_does_not_count_uses_up_no_attempt",
+        "unit/tasks/test_gather.py::test_a_group_is_handed_over_when_none_came_for_a_while",
+        "unit/tasks/test_admission.py::test_no_more_runs_of_a_key_are_at_work_than_its_limit_and_waiting_uses_up_nothing",
+        "unit/tasks/test_gather.py::test_tasks_and_writes_are_settled_together_or_not_at_all",
     ],
     "`Ignore`, `Reject`": [f"{RUNNER}::test_discard_ends_a_run_without_retry_or_dead_letter"],
     "`time_limit`, `soft_time_limit`": [

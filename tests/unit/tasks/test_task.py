@@ -7,7 +7,7 @@ import pytest
 from tally import limits
 from tally.clock import SECOND
 from tally.errors import InvalidInput, TooLarge
-from tally.tasks.task import JSON, TEXT, Task, Unique, check_name, check_queue
+from tally.tasks.task import FORM, JSON, TEXT, Task, Unique, check_name, check_queue
 
 NOW = 1_900_000_000 * SECOND
 
@@ -94,9 +94,13 @@ def test_a_payload_comes_back_as_it_was_given() -> None:
     assert Task.json({"a": [1, None]}).value() == {"a": [1, None]}
     assert Task.text("hé").value() == "hé"
     assert Task(payload=b"\0").value() == b"\0"
+    form = Task.form({"to": "é&=", "line": ["1", "2"], "empty": ""})
+    assert (form.payload, form.content_type) == (b"to=%C3%A9%26%3D&line=1&line=2&empty=", FORM)
+    assert form.value() == {"to": "é&=", "line": ["1", "2"], "empty": ""}
+    assert Task.form({}).value() == {}
 
 
-@pytest.mark.parametrize("content_type", [JSON, TEXT])
+@pytest.mark.parametrize("content_type", [JSON, TEXT, FORM])
 def test_a_payload_that_its_content_type_belies_is_refused_when_read(content_type: str) -> None:
     with pytest.raises(InvalidInput, match="payload is not"):
         Task(payload=b"\xff", content_type=content_type).value()
@@ -106,6 +110,14 @@ def test_a_payload_that_its_content_type_belies_is_refused_when_read(content_typ
 def test_what_is_not_json_is_refused_when_the_task_is_made(value: object) -> None:
     with pytest.raises(InvalidInput, match="cannot be written as JSON"):
         Task.json(value)
+
+
+def test_what_is_no_form_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="cannot be written as a form"):
+        Task.form({"a": "\ud800"})
+    for payload in (b"a", b"a=%ff"):
+        with pytest.raises(InvalidInput, match="payload is not"):
+            Task(payload=payload, content_type=FORM).value()
 
 
 def test_unique_makes_a_name_from_the_key_or_the_payload_and_the_queue() -> None:
