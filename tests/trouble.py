@@ -33,12 +33,14 @@ class Trouble:
 
 
 class TroubledStore(Trouble):
-    """A Store. `lost_replies`: each makes one commit fail after it was applied; `read_time_skew` in µs."""
+    """A Store. `lost_replies`: each makes one commit fail after it was applied; `refusing`: no commit is applied;
+    `read_time_skew` in µs."""
 
     def __init__(self, store: Store) -> None:
         super().__init__()
         self._store = store
         self.lost_replies: list[BackendError] = []
+        self.refusing: BackendError | None = None
         self.read_time_skew = 0
         self.gets: list[Sequence[Key]] = []
 
@@ -58,6 +60,8 @@ class TroubledStore(Trouble):
 
     async def commit(self, writes: Sequence[Write]) -> Committed:
         await self.begin("commit")
+        if self.refusing is not None:
+            raise self.refusing
         answer = await self._store.commit(writes)
         if self.lost_replies:
             raise self.lost_replies.pop()

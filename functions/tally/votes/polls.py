@@ -67,7 +67,9 @@ class Polls:
         poll = edit.create(new, self._clock.now(), self._key_version)
         entity = to_entity(poll)
         entity = replace(entity, properties={**entity.properties, "made_by": self._random.getrandbits(62)})
-        for attempt in range(1, TRIES + 1):
+        attempt = 0
+        while True:
+            attempt += 1
             try:
                 await self._store.commit([Insert(entity)])
                 return poll
@@ -78,7 +80,6 @@ class Polls:
                 if stored is not None:
                     raise Conflict(f"poll {poll.id!r} exists, or did once", code="poll-exists") from error
                 await self._pause(attempt, error)
-        raise AssertionError("the last pause raises")
 
     async def amend(self, poll_id: str, patch: Patch) -> Poll:
         return await self._change(poll_id, lambda poll, now: edit.amend(poll, patch, now))
@@ -111,7 +112,7 @@ class Polls:
 
     async def _change(self, poll_id: str, change: Callable[[Poll, int], Poll]) -> Poll:
         tried: list[Poll] = []
-        for attempt in range(1, TRIES + 1):
+        while True:
             entity = await self._entity(poll_id)
             stored = from_entity(entity)
             if stored in tried:
@@ -125,8 +126,7 @@ class Polls:
                 await self._store.commit([update])
                 return changed
             except (Refused, Unavailable) as error:
-                await self._pause(attempt, error)
-        raise AssertionError("the last pause raises")
+                await self._pause(len(tried), error)
 
     async def _entity(self, poll_id: str) -> Entity:
         entity = await self._found(poll_id)
@@ -140,6 +140,7 @@ class Polls:
         return found.get(key)
 
     async def _pause(self, attempt: int, error: Exception) -> None:
+        """Wait before the next attempt; raise the error of the last."""
         if attempt == TRIES:
             raise error
         await asyncio.sleep(full_jitter(attempt, base=0.05, cap=1, random=self._random))

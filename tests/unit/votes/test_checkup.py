@@ -6,7 +6,7 @@ import pytest
 
 from tally.clock import SECOND
 from tally.errors import Refused, Unavailable
-from tally.ports import Committed, Key, Lookup, OnConflict, Outgoing, Puller, Received, Update, Write
+from tally.ports import Committed, Insert, Key, Lookup, OnConflict, Outgoing, Puller, Received, Update, Write
 from tally.testing.backend import FakeBackend
 from tally.testing.clock import VirtualClock
 from tally.testing.loop import VirtualLoop
@@ -29,6 +29,17 @@ class Careless(FakeStore):
         return await super().commit(careless)
 
 
+class HalfRefusing(FakeStore):
+    """Refuses a stale commit, and writes its segment all the same."""
+
+    async def commit(self, writes: Sequence[Write]) -> Committed:
+        try:
+            return await super().commit(writes)
+        except Refused:
+            await super().commit([write for write in writes if isinstance(write, Insert)])
+            raise
+
+
 class Down(FakeStore):
     async def get(self, keys: Sequence[Key]) -> Lookup:
         raise Unavailable("down", status="UNAVAILABLE")
@@ -42,9 +53,10 @@ class Down(FakeStore):
     [
         (FakeStore(), "ok", "refuses a stale commit"),
         (Careless(flavour="firestore"), "wrong", "no worker may run"),
+        (HalfRefusing(), "wrong", "wrote a part of it"),
         (Down(), "wrong", "could not be made: down"),
     ],
-    ids=["good", "careless", "down"],
+    ids=["good", "careless", "half refusing", "down"],
 )
 async def test_the_guard_probe_tells_a_store_that_can_be_trusted(store: FakeStore, level: str, says: str) -> None:
     finding = await checkup.guard_probe(store, NAME)
@@ -83,6 +95,17 @@ def test_ballot_keys_are_there_whole_and_private(tmp_path: Path) -> None:
     assert (look(), look(made_here=False)) == ("note", "ok")
     key.write_text("not hexadecimal")
     assert look() == "wrong"
+
+
+def test_a_folder_of_keys_that_cannot_be_read_is_told_with_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(_: Path) -> None:
+        raise PermissionError(13, "Permission denied")  # root, as which a test may run, could read any
+
+    monkeypatch.setattr(Path, "iterdir", closed)
+    finding = checkup.ballot_keys(tmp_path, "1", made_here=True)
+    assert (finding.level, finding.says) == ("wrong", f"{tmp_path}: Permission denied")
 
 
 class NoPull:

@@ -125,6 +125,26 @@ def test_a_hostile_message_costs_no_more_than_itself(data: bytes, reason: str) -
     assert set(decoded.letters) == {1}
 
 
+SINGLE = group(ballots=base64.b64encode(bytes(16)).decode(), choices=[0], accepted_at=[AT])
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"ballots": "a"}, "bad-group"),
+        ({"ballots": base64.b64encode(bytes(15)).decode()}, "bad-group"),
+        ({"choices": [2]}, "bad-vote"),
+        ({"choices": [-1]}, "bad-vote"),
+        ({"accepted_at": [0]}, "bad-vote"),
+        ({"accepted_at": [2**54]}, "bad-vote"),
+    ],
+)
+def test_a_lone_unsound_vote_costs_no_more_than_itself(changes: dict[str, object], reason: str) -> None:
+    decoded = decoder.decode([message(wire(SINGLE)), message(wire({**SINGLE, **changes})), message(wire(SINGLE))])
+    assert [number for number, _ in taken(decoded)] == [0, 2]
+    assert [letter.attributes["reason"] for letter in decoded.letters[1]] == [reason]
+
+
 def test_a_bad_vote_is_kept_whole_and_its_neighbour_counts() -> None:
     decoded = decoder.decode([message(wire(group(choices=[0, 99])))])
     assert [made.option for _, made in taken(decoded)] == ["red"]

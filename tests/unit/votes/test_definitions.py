@@ -149,6 +149,28 @@ def test_a_store_that_fails_is_not_asked_by_every_request(play: Play) -> None:
     play(scene)
 
 
+def test_what_is_remembered_of_reads_that_failed_is_bounded(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tally.votes.definitions.CACHED_POLLS", 4)
+
+    async def scene(cache: Cache) -> None:
+        cache.store.error = Unavailable("down")
+        for number in range(10):
+            with pytest.raises(Busy):
+                await cache.title(f"poll-{number}")
+            assert len(cache.definitions._failed) <= 4
+
+    play(scene)
+
+
+def test_a_store_that_tells_no_time_is_trusted_with_ours(play: Play) -> None:
+    async def scene(cache: Cache) -> None:
+        cache.store._store = FakeStore()
+        await cache.make()
+        assert await cache.title() == "Lunch"
+
+    play(scene)
+
+
 def test_one_request_that_is_cancelled_takes_no_other_with_it(play: Play) -> None:
     async def scene(cache: Cache) -> None:
         await cache.make()

@@ -18,6 +18,16 @@ def test_every_version_in_the_folder_is_there_and_hidden_files_are_passed_over(t
     assert keys.get("2") == b"\xff" * 16
 
 
+def test_of_two_processes_that_make_a_key_at_once_one_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keyring.make(tmp_path, "1")
+    first = (tmp_path / "1").read_text()
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "exists", lambda _: False)  # as the other saw it, a moment before
+        keyring.make(tmp_path, "1")
+    assert (tmp_path / "1").read_text() == first
+    assert [file.name for file in tmp_path.iterdir()] == ["1"]
+
+
 def test_a_version_that_the_process_lacks_may_be_there_later(tmp_path: Path) -> None:
     with pytest.raises(Busy, match="lacks ballot key '7'"):
         keyring.load(tmp_path / "none").get("7")

@@ -11,7 +11,7 @@ from tally.testing.clock import VirtualClock
 from tally.testing.loop import VirtualLoop
 from tally.votes import dead_letter
 from tally.votes.known_polls import KnownPolls
-from tally.votes.letterbox import Letterbox, Run, Selection
+from tally.votes.letterbox import LEASE_SECONDS, Letterbox, Run, Selection
 from tally.votes.polls import to_entity
 from tally.votes.stream import Streams
 from tests.unit.votes.pipeline import ballot, poll
@@ -35,8 +35,8 @@ class Box:
 
     async def open(self) -> Letterbox:
         await self.backend.prepare()
-        for start in range(0, len(self.letters), 1_000):
-            await self.backend.publisher.publish("votes-dead", self.letters[start : start + 1_000])
+        for start in range(0, len(self.letters), 20):
+            await self.backend.publisher.publish("votes-dead", self.letters[start : start + 20])
         await asyncio.sleep(1)
         polls = KnownPolls(self.backend.store)
         return Letterbox(self.backend.puller("votes-dead"), self.backend.publisher, Streams(self.topics), polls)
@@ -150,7 +150,7 @@ def test_a_vote_that_is_refused_again_during_a_replay_is_not_replayed_twice(tall
 def test_one_publish_of_a_replay_stays_within_the_limits(tally_loop: VirtualLoop) -> None:
     async def main() -> None:
         sizes: list[int] = []
-        box = Box(*(refused("p", "poll-closed", 9_000, 9_000 * number) for number in range(24)))
+        box = Box(*(refused("p", "poll-closed", 9_000, 9_000 * number) for number in range(40)))
         letters = await box.open()
         publish = box.backend.publisher.publish
 
@@ -160,8 +160,43 @@ def test_one_publish_of_a_replay_stays_within_the_limits(tally_loop: VirtualLoop
 
         box.backend.pubsub.publish = measure  # type: ignore[method-assign, assignment]  # looks, then goes on
         done = await letters.replay(ALL, dry_run=False, progress=_quiet)
-        assert (done.letters, done.votes) == (24, 24 * 9_000)
-        assert max(sizes) <= 9_000_000
+        assert (done.letters, done.votes) == (40, 40 * 9_000)
+        assert max(sizes) <= 9_000_000 < sum(sizes)
+
+    tally_loop.run(main())
+
+
+def test_a_slow_replay_keeps_the_letters_that_it_has_yet_to_publish(tally_loop: VirtualLoop) -> None:
+    async def main() -> None:
+        box = Box(*(refused("p", "poll-closed", 1, number) for number in range(5)))
+        letters = await box.open()
+        publish, puller = box.backend.publisher.publish, box.backend.puller("votes-dead")
+        others: list[object] = []
+
+        async def slow(topic: str, messages: list[Outgoing]) -> object:
+            for _ in range(20):
+                await asyncio.sleep(LEASE_SECONDS / 10)
+                others.extend(await puller.pull(10))
+            return await publish(topic, messages)
+
+        box.backend.pubsub.publish = slow  # type: ignore[method-assign, assignment]  # looks, then goes on
+        done = await letters.replay(ALL, dry_run=False, progress=_quiet)
+        assert (done.letters, others) == (5, [])
+
+    tally_loop.run(main())
+
+
+def test_leases_that_cannot_be_extended_stop_no_replay(tally_loop: VirtualLoop) -> None:
+    async def main() -> None:
+        box = Box(*(refused("p", "poll-closed", 1, number) for number in range(5)))
+        letters = await box.open()
+
+        async def failing(ack_ids: object, seconds: int) -> None:
+            raise Unavailable("down", status="UNAVAILABLE")
+
+        box.backend.puller("votes-dead").extend = failing  # type: ignore[method-assign]  # the outage
+        assert (await letters.replay(ALL, dry_run=False, progress=_quiet)).letters == 5
+        assert len(await box.rest("votes")) == 5
 
     tally_loop.run(main())
 

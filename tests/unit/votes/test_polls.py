@@ -124,6 +124,34 @@ def test_a_store_that_stays_away_ends_in_unavailable(play: Play) -> None:
     play(scene)
 
 
+def test_a_store_that_takes_no_commit_is_asked_so_many_times_and_no_more(play: Play) -> None:
+    async def scene(registry: Registry) -> None:
+        await registry.make()
+        registry.store.refusing = Unavailable("read-only")
+        calls: list[Callable[[], Awaitable[Poll]]] = [
+            lambda: registry.make("other"),
+            lambda: registry.polls.close("lunch"),
+        ]
+        for change in calls:
+            registry.store.calls.clear()
+            with pytest.raises(Unavailable, match="read-only"):
+                await change()
+            assert registry.store.calls["commit"] == TRIES
+
+    play(scene)
+
+
+def test_a_poll_that_is_over_is_not_written_again(play: Play) -> None:
+    async def scene(registry: Registry) -> None:
+        await registry.make()
+        gone = await registry.polls.delete("lunch")
+        registry.store.calls.clear()
+        assert await registry.polls.delete("lunch") == gone
+        assert registry.store.calls["commit"] == 0
+
+    play(scene)
+
+
 def test_what_the_store_can_never_take_is_not_tried_again(play: Play) -> None:
     async def scene(registry: Registry) -> None:
         await registry.make()
