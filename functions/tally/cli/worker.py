@@ -58,6 +58,8 @@ def worker(
       TALLY_TASK_MODULES=shop.tasks tally worker --queue high=4 --queue low
     """
     logs.setup("DEBUG" if verbose else "INFO")
+    if queues and stream is not None:
+        raise click.UsageError("--stream is of votes and --queue of tasks: a worker takes one or the other")
     if queues:
         _leave(run(_run_tasks(host, port, until_empty, _weights(queues), _bounds(concurrency), strict)))
     sys.exit(run(_work(host, port, until_empty, stream)))
