@@ -1,15 +1,13 @@
 """The worker end to end on real backends: embedded, and both flavours of the Datastore emulator."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Sequence
 from random import Random
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pytest
 
-from emulator import google
-from tally import bootstrap, config, limits
+from tally import limits
 from tally.clock import SECOND, SystemClock
 from tally.config import Settings
 from tally.errors import Refused, Unavailable
@@ -36,29 +34,9 @@ from tally.votes.poll import Poll
 from tally.votes.polls import to_entity
 from tally.votes.recount import recount
 from tally.votes.worker import Worker
-from tests.conftest import Hosts
 from tests.unit.votes.pipeline import ballots, ballots_of, letters, poll, votes
 from tests.unit.votes.test_counter import held, voters
 from tests.unit.votes.test_decoder import HOSTILE
-
-FLAVOURS: dict[str, google.Flavour] = {"emulator-datastore": "firestore-mode", "emulator-firestore": "firestore"}
-
-
-@pytest.fixture(params=["embedded", *FLAVOURS])
-def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
-    environ = {"TALLY_BACKEND": "embedded", "TALLY_PROJECT": f"votes-{uuid4().hex[:12]}", "TALLY_STATE": str(tmp_path)}
-    if request.param in FLAVOURS:
-        hosts: Hosts = request.getfixturevalue("emulators")
-        environ |= hosts(FLAVOURS[request.param]) | {"TALLY_BACKEND": "emulator"}
-    return config.load(environ)
-
-
-@pytest.fixture
-async def backend(settings: Settings) -> AsyncIterator[Backend]:
-    opened = await bootstrap.open_backend(settings)
-    await opened.prepare()
-    yield opened
-    await opened.close()
 
 
 def counter(backend: Backend, *, fold_from: int = 32) -> Counter:
