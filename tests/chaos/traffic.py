@@ -5,6 +5,7 @@ choice it waits for the end of each attempt: one that still hangs could be stamp
 """
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
@@ -13,6 +14,7 @@ from typing import Any
 import msgspec
 
 from emulator.http_client import Connection, Reply
+from tally.votes.results import SHARED_SECONDS
 
 OPTIONS = ("red", "green", "blue")
 KEEP, REPLACE, OPEN = "keep", "replace", "open"
@@ -52,17 +54,22 @@ class Traffic:
             await asyncio.sleep(random.random() * _PAUSE)
 
     async def watch(self, enough: asyncio.Event) -> None:
-        """Read results all the while: a poll's total never falls, and never exceeds the ballots sent."""
-        random, seen = Random(f"{self._seed}:watch"), Counter[str]()
+        """Read results all the while: a poll's total never falls, and never exceeds the ballots sent.
+
+        Functions share reads, each its own: another one's answer may be SHARED_SECONDS older than that before it.
+        """
+        random, seen = Random(f"{self._seed}:watch"), {poll: [(0.0, 0)] for poll in self.counts}
         while not enough.is_set():
             for poll in self.counts:
+                asked = time.monotonic()
                 reply = await self._attempt(random, "GET", f"/v1/polls/{poll}/results", patience=_PATIENCE)
                 if reply is None or reply.status == 503:
                     continue
                 total = sum(read_counts(reply).values())
-                if not seen[poll] <= total <= self.ballots[poll]:
-                    raise Broken(f"{poll}: {total} after {seen[poll]}, of {self.ballots[poll]} sent")
-                seen[poll] = total
+                least = max(counted for at, counted in seen[poll] if at <= asked - SHARED_SECONDS)
+                if not least <= total <= self.ballots[poll]:
+                    raise Broken(f"{poll}: {total} after {least}, of {self.ballots[poll]} sent")
+                seen[poll].append((time.monotonic(), total))
             await asyncio.sleep(0.2)
 
     async def _one(self, random: Random, name: str) -> None:

@@ -1,0 +1,180 @@
+"""What a worker does when what it relies on turns out otherwise: the guard, the ledger, the time to shut down."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from tally import limits
+from tally.clock import SECOND
+from tally.errors import BackendError, Refused, Unavailable, UnsafeStore
+from tally.ports import Committed, Delete, Key, Outgoing, Write
+from tally.testing.clock import VirtualClock
+from tally.testing.loop import VirtualLoop
+from tally.testing.store import FakeStore
+from tally.votes import keys
+from tests.unit.votes.pipeline import Pipeline, poll, votes
+from tests.unit.votes.scripted import ScriptedStore, once
+from tests.unit.votes.test_worker import Running, is_probe, shard_writes, up
+
+DAY = 86_400 * SECOND
+SHARD = keys.shard("p", 0)
+DOWN = Unavailable("down", status="UNAVAILABLE")
+
+
+def scripted(store: FakeStore | None = None) -> tuple[Pipeline, ScriptedStore]:
+    pipeline = Pipeline()
+    store_here = ScriptedStore(store or pipeline.backend.store)
+    pipeline.store = store_here
+    return pipeline, store_here
+
+
+class Unguarded(FakeStore):
+    """Keeps its guard while a worker tries it, and no longer."""
+
+    async def commit(self, writes: Sequence[Write]) -> Committed:
+        answer = await super().commit(writes)
+        conflict = bool(shard_writes(writes)) and not is_probe(writes)
+        return Committed(versions=answer.versions, conflict_detected=conflict)
+
+
+def test_a_store_that_reports_a_conflict_stops_the_worker_at_once(tally_loop: VirtualLoop) -> None:
+    async def main() -> None:
+        pipeline, _ = scripted(Unguarded(clock=VirtualClock()))
+        made = poll(partitions=1)
+        await pipeline.prepare(made)
+        await pipeline.publish(votes(made, [1], pipeline.clock.now()))
+        with pytest.raises(UnsafeStore, match="see the log"):
+            await pipeline.worker().run(asyncio.Event())
+        await asyncio.sleep(20)
+        assert len(await pipeline.backend.puller("votes").pull(10)) == 1
+
+    tally_loop.run(main())
+
+
+def test_an_outage_at_the_start_is_waited_out(tally_loop: VirtualLoop) -> None:
+    async def main() -> None:
+        pipeline, store = scripted()
+        made = poll(partitions=1)
+        await pipeline.prepare(made)
+        await pipeline.publish(votes(made, [1], pipeline.clock.now()))
+        store.on_commit = once(DOWN)
+        assert await pipeline.drain() == [0]
+        assert sum((await pipeline.totals(made)).values()) == 1
+
+    tally_loop.run(main())
+
+
+def test_a_commit_that_loses_again_and_again_waits_longer_and_counts_in_the_end(tally_loop: VirtualLoop) -> None:
+    async def main() -> None:
+        pipeline, store = scripted()
+        made = poll(partitions=1)
+        await pipeline.prepare(made)
+        losses = 0
+
+        def lose(writes: Sequence[Write]) -> BackendError | None:
+            nonlocal losses
+            if shard_writes(writes) and not is_probe(writes) and losses < 5:
+                losses += 1
+                raise Refused("overtaken", status="ABORTED")
+            return None
+
+        store.on_commit = lose
+        await pipeline.publish(votes(made, [1], pipeline.clock.now()))
+        assert await pipeline.drain() == [0]
+        assert losses == 5
+        assert sum((await pipeline.totals(made)).values()) == 1
+
+    tally_loop.run(main())
+
+
+def test_a_replay_to_a_poll_whose_ledger_may_be_purged_any_moment_makes_none(tally_loop: VirtualLoop) -> None:
+    async def main() -> None:
+        pipeline, _ = scripted()
+        deleted_at = pipeline.clock.now() - 31 * DAY
+        gone = poll(partitions=1, deleted_at=deleted_at)
+        await pipeline.prepare(gone)
+        await pipeline.publish(votes(gone, [1], deleted_at - SECOND), published_at=str(deleted_at))
+        assert await pipeline.drain() == [0]
+        (letter,) = await pipeline.dead_letters()
+        assert letter.attributes["reason"] == "poll-deleted"
+        assert not (await pipeline.store.get([SHARD])).found
+
+    tally_loop.run(main())
+
+
+@pytest.mark.parametrize("outage", [False, True])
+def test_a_ledger_that_is_gone_while_its_poll_is_not_is_told_and_no_vote_of_it_refused(
+    tally_loop: VirtualLoop, caplog: pytest.LogCaptureFixture, outage: bool
+) -> None:
+    """As after a restore of an older backup: what was counted is gone, what comes is counted."""
+
+    async def main() -> None:
+        pipeline, store = scripted()
+        made = poll(partitions=1)
+        await pipeline.prepare(made)
+
+        def unreadable(asked: Sequence[Key]) -> BackendError | None:
+            if asked[0][0][0] == keys.POLL:
+                raise DOWN
+            return None
+
+        async with Running(pipeline.worker()) as running:
+            await pipeline.publish(votes(made, [1], pipeline.clock.now()))
+            await running.until(lambda: running.settled() == 1, 10)
+            await store.commit([Delete(key=SHARD), Delete(key=keys.segment(SHARD, 1))])
+            store.on_get = unreadable if outage else up
+            await pipeline.publish(votes(made, [2], pipeline.clock.now()))
+            await asyncio.sleep(20)
+            store.on_get = up
+            await running.until(lambda: running.settled() == 2, 60)
+        assert sum((await pipeline.totals(made)).values()) == 1
+        assert await pipeline.dead_letters() == []
+        problems = {getattr(record, "fields", {}).get("problem") for record in caplog.records}
+        assert problems & {"purged", "UNAVAILABLE"} == {"UNAVAILABLE" if outage else "purged"}
+
+    tally_loop.run(main())
+
+
+def test_a_shutdown_in_which_nothing_answers_ends_in_time(
+    tally_loop: VirtualLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        pipeline, _ = scripted()
+        made = poll(partitions=1)
+        await pipeline.prepare(made)
+        running = await Running(pipeline.worker()).__aenter__()
+        await asyncio.sleep(1)
+
+        async def silent(*_: object) -> None:
+            await asyncio.sleep(1_000)
+
+        puller = pipeline.backend.puller("votes")
+        puller.acknowledge = silent  # type: ignore[method-assign, assignment]  # the outage
+        await pipeline.publish(votes(made, [1], pipeline.clock.now()))
+        await running.until(lambda: running.settled() == 1, 5)
+        begun = asyncio.get_running_loop().time()
+        await running.__aexit__()
+        assert asyncio.get_running_loop().time() - begun < 8
+        assert ("shutdown-cut-short" in caplog.messages) == bool(running.worker._inbox._acks)
+
+    tally_loop.run(main())
+
+
+def test_what_is_remembered_of_messages_let_go_is_bounded(
+    tally_loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "HELD_MESSAGES", 4 * limits.PULL_MESSAGES)
+
+    async def main() -> None:
+        pipeline, _ = scripted()
+        await pipeline.prepare()
+        newer = Outgoing(b'{"v":99,"groups":{}}', {"v": "99"})
+        for _ in range(5):
+            await pipeline.backend.publisher.publish("votes", [newer] * 1_000)
+        async with Running(pipeline.worker()) as running:
+            await asyncio.sleep(3)
+            assert running.worker.health().body["newer_version"] == 5_000
+            assert len(running.worker._let_go_ids) == 4_000
+
+    tally_loop.run(main())
