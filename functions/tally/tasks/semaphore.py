@@ -9,6 +9,7 @@ worker that dies frees its place when its claim does; a suspended one may go on 
 """
 
 import asyncio
+import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from random import Random
@@ -21,6 +22,7 @@ from msgspec.structs import replace
 from tally import limits
 from tally.clock import SECOND, Clock
 from tally.errors import InvalidInput, Refused, Unavailable
+from tally.logs import event
 from tally.ports import Delete, Entity, Insert, Key, OnConflict, Store, Update, Write, read
 from tally.retry import full_jitter
 from tally.tasks import keys
@@ -59,8 +61,12 @@ class Concurrent:
                 )
 
     def of(self, arguments: Mapping[str, object]) -> str:
-        """Return the key of a call."""
-        return self.key.format_map(arguments)
+        """Return the key of a call. Those whose arguments cannot be written as text share one."""
+        try:
+            return self.key.format_map(arguments)
+        except Exception as error:  # of a class of the user's
+            event("limit-key-failed", level=logging.ERROR, key=self.key, error=error)
+            return self.key
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):

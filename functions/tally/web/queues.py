@@ -44,6 +44,7 @@ class _ExtendBody(_Held, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class _ReleaseBody(_Held, frozen=True, kw_only=True, forbid_unknown_fields=True):
     delay: float | None = None
     error: str | None = None
+    counts: bool = True
 
 
 class _CompleteBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -91,7 +92,7 @@ def routes(queues: PullQueues) -> list[Route]:
         sent = body.decode(_release, await request.read(limits.TASK_BODY_BYTES))
         target = _queue(queues, queue)
         held = await target.held(sent.name, sent.token)
-        status = await target.release(held, delay=sent.delay, error=sent.error)
+        status = await target.release(held, delay=sent.delay, error=sent.error, counts=sent.counts)
         return answer.json(200, {"name": sent.name, "status": status})
 
     async def complete(request: Request, queue: str) -> Answer:

@@ -52,6 +52,11 @@ class World:
         await self.runs.change(run_id, step)
 
 
+class Mute:
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
 @pytest.fixture
 def world() -> World:
     return World()
@@ -84,6 +89,7 @@ def test_a_key_is_made_of_arguments() -> None:
     limit = Concurrent("c-{customer}-{zone}{{}}", 4)
     limit.check(["customer", "zone"])
     assert limit.of({"customer": 7, "zone": "eu", "more": 1}) == "c-7-eu{}"
+    assert limit.of({"customer": Mute(), "zone": "eu"}) == limit.key
 
 
 def test_so_many_runs_may_be_at_once() -> None:

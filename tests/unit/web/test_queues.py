@@ -49,6 +49,9 @@ def test_a_failed_task_is_released_and_in_the_end_dead(play: Play) -> None:
         client = stage.client
         retry = {"max_attempts": 2, "min_backoff": 5}
         await client.post(f"{Q}/tasks", {"v": 1, "name": "a", "retry": retry, "base64": "AAEC"})
+        (lease,) = (await client.post(f"{Q}/lease", {})).json["leases"]
+        uncounted = {"name": "a", "token": lease["token"], "error": "later", "counts": False, "delay": 0}
+        assert (await client.post(f"{Q}/release", uncounted)).json == {"name": "a", "status": "released"}
         for status in ("released", "dead"):
             (lease,) = (await client.post(f"{Q}/lease", {"wait": 20})).json["leases"]
             assert lease["task"]["base64"] == "AAEC"
