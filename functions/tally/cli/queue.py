@@ -17,6 +17,7 @@ from tally.cli.queue_target import (
     limit_option,
     on_either,
     on_pulled,
+    print_fields,
     print_tasks,
     pushed,
     queue_argument,
@@ -71,12 +72,7 @@ def stats(queue_name: str, as_json: bool) -> None:
       tally queue stats mail
     """
     counted: QueueStats | DispatchStats = on_either(queue_name, _stats)
-    shown = _shown(counted)
-    if as_json:
-        print_json(shown)
-        return
-    for name, value in shown.items():
-        click.echo(f"{name:<21} {'-' if value is None else value}")
+    print_fields(_shown(counted), as_json)
 
 
 @queue.command()

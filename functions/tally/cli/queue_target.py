@@ -1,7 +1,7 @@
 """What the commands about queues share: a queue by its name, pulled or pushed, and how tasks and instants are shown."""
 
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 import click
@@ -57,6 +57,15 @@ def on_either(queue_name: str, act: Callable[[PullQueue | PushQueue], Awaitable[
 def must(good: bool, message: str) -> None:
     if not good:
         raise NotFound(message)
+
+
+def print_fields(shown: Mapping[str, object], as_json: bool) -> None:
+    if as_json:
+        print_json(shown)
+        return
+    width = max(map(len, shown))
+    for name, value in shown.items():
+        click.echo(f"{name:<{width}} {'-' if value is None else value}")
 
 
 def print_tasks(infos: Sequence[TaskInfo], as_json: bool) -> None:

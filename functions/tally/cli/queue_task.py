@@ -6,7 +6,7 @@ import click
 import msgspec
 
 from tally.cli.console import json_option, print_json
-from tally.cli.queue_target import must, on_either, on_pulled, queue_argument, summary
+from tally.cli.queue_target import must, on_either, on_pulled, print_fields, queue_argument, summary
 from tally.errors import InvalidInput, NotFound
 from tally.tasks import envelope
 from tally.tasks.task import Options, Task
@@ -27,12 +27,8 @@ def peek(queue_name: str, name: str, as_json: bool) -> None:
     if info is None:
         raise NotFound(f"queue {queue_name} has no task {name}")
     task = msgspec.to_builtins(envelope.of(info.task), builtin_types=(msgspec.Raw,))
-    shown = {**summary(info), "task": {**task, "json": info.task.value()} if "json" in task else task}
-    if as_json:
-        print_json(shown)
-        return
-    for field, value in shown.items():
-        click.echo(f"{field:<9} {'-' if value is None else value}")
+    shown = {**task, "json": info.task.value()} if "json" in task else task
+    print_fields({**summary(info), "task": shown}, as_json)
 
 
 @click.command()

@@ -79,8 +79,17 @@ def runner(place: Place) -> Iterator[str]:
     function = ("functions-framework", "--target", "run_task", "--source", source, "--host", "127.0.0.1", "--port")
     serve = ("tally", "serve", "--port")
     push = serve if place.environ["TALLY_BACKEND"] == "embedded" else function
-    with place.process("worker", *worker), place.process("push", *push) as pushed:
+    with place.process("worker", *worker) as working, place.process("push", *push) as pushed:
         yield f"http://{pushed.address}"
+        assert 'tally_calls_seconds_count{operation="query",outcome="ok",port="store"}' in metrics(working.address)
+
+
+def metrics(address: str) -> str:
+    connection = HTTPConnection(address, timeout=20)
+    connection.request("GET", "/metrics")
+    text = connection.getresponse().read().decode()
+    connection.close()
+    return text
 
 
 @pytest.fixture

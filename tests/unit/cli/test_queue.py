@@ -148,7 +148,7 @@ def test_a_push_queue_is_paused_counted_and_purged_as_one(environ: dict[str, str
     assert invoke("pause", "sent").output == "sent: paused\n"
     counted = json.loads(invoke("stats", "sent", "--json").output)
     assert (counted["tasks"], counted["paused"], counted["in_flight"]) == (2, True, None)
-    assert "in_flight             -" in invoke("stats", "sent").output
+    assert "in_flight            -" in invoke("stats", "sent").output
     assert invoke("resume", "sent").output == "sent: running\n"
     assert invoke("delete", "sent", "a").output == "a: deleted\n"
     assert invoke("purge", "sent", "--yes").output == "sent: purged\n"

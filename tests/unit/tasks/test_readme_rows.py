@@ -233,6 +233,15 @@ ROWS = {
         "integration/tasks/test_task_functions.py::test_a_stopped_worker_gives_back_what_runs_in_a_thread_and_exits_in_time",
     ],
     "`inspect`, Flower": [SHELL, f"{CLI}::test_a_task_is_added_listed_peeked_counted_and_deleted"],
+    "Prometheus by Flower, OpenTracing": [
+        "unit/metrics/test_telemetry.py::test_runs_are_counted_by_outcome_and_timed",
+        "unit/metrics/test_telemetry.py::test_an_exporter_gets_what_metrics_shows",
+        f"{HERE}::test_headers_and_trace_go_from_a_call_to_its_run_and_on_to_the_calls_that_it_makes",
+    ],
+    "calls from programs without an event loop": [
+        "unit/test_sync.py::test_a_call_is_made_run_and_waited_for_from_plain_code",
+        "unit/test_sync.py::test_many_threads_share_it",
+    ],
     # Push queues to a URL
     "`taskqueue.add(url=, method=, payload=, headers=, name=, countdown=, eta=, retry_options=)`": [
         f"{PUSH}::test_a_request_is_sent_as_it_was_given"
