@@ -66,13 +66,14 @@ mutants: .venv-mutants/installed
 	$(@D)/bin/pip install --quiet --disable-pip-version-check -r tests/mutants/requirements.txt
 	touch $@
 
-# Branch coverage of the vote pipeline by its unit tests.
+# Branch coverage of the vote pipeline by its unit tests, and the few lines that are left out of it.
 coverage: export COVERAGE_RCFILE = tests/coverage.toml
 coverage: setup
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -q tests/unit/votes tests/unit/web tests/unit/cli
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
+	$(BIN)/python -m tests.marks
 
 lint: setup
 	$(BIN)/ruff check .

@@ -149,3 +149,12 @@ async def test_streams_that_may_not_be_pulled_are_said_once() -> None:
     (finding,) = await checkup.left_streams(lambda _: NoPull("PERMISSION_DENIED"), 2)
     assert finding.level == "note"
     assert "streams above 1 could not be looked into" in finding.says
+
+
+async def test_what_nobody_expected_of_a_stream_is_not_hidden() -> None:
+    class Broken(NoPull):
+        async def pull(self, max_messages: int) -> Sequence[Received]:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await checkup.left_streams(lambda _: Broken(""), 2)

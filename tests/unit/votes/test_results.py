@@ -241,3 +241,20 @@ def test_what_was_read_for_polls_that_nobody_watches_any_more_is_forgotten(
         assert len(reader._reads) <= 6
 
     tally_loop.run(scene())
+
+
+def test_a_read_that_is_cut_off_at_the_end_of_the_process_is_no_error(
+    tally_loop: VirtualLoop, tally_clock: VirtualClock
+) -> None:
+    async def scene() -> None:
+        store = TroubledStore(FakeStore(clock=tally_clock))
+        await Polls(store, tally_clock, Random(1), "1").create(_new())
+        reader = _reader(store, tally_clock)
+        await reader.read("lunch")
+        await asyncio.sleep(1)
+        store.seconds = 60
+        asked = asyncio.create_task(reader.read("lunch"))
+        await asyncio.sleep(1)
+        assert not asked.done()
+
+    tally_loop.run(scene())

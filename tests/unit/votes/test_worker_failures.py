@@ -8,11 +8,11 @@ import pytest
 from tally import limits
 from tally.clock import SECOND
 from tally.errors import BackendError, Refused, Unavailable, UnsafeStore
-from tally.ports import Committed, Delete, Key, Outgoing, Write
+from tally.ports import Committed, Delete, Key, Outgoing, Received, Write
 from tally.testing.clock import VirtualClock
 from tally.testing.loop import VirtualLoop
 from tally.testing.store import FakeStore
-from tally.votes import keys
+from tally.votes import batch, decoder, keys
 from tests.unit.votes.pipeline import Pipeline, poll, votes
 from tests.unit.votes.scripted import ScriptedStore, once
 from tests.unit.votes.test_worker import Running, is_probe, shard_writes, up
@@ -153,10 +153,44 @@ def test_a_shutdown_in_which_nothing_answers_ends_in_time(
         puller.acknowledge = silent  # type: ignore[method-assign, assignment]  # the outage
         await pipeline.publish(votes(made, [1], pipeline.clock.now()))
         await running.until(lambda: running.settled() == 1, 5)
+        await pipeline.publish(votes(made, [2], pipeline.clock.now()))
+        await running.until(lambda: running.settled() == 2, 5)
         begun = asyncio.get_running_loop().time()
         await running.__aexit__()
         assert asyncio.get_running_loop().time() - begun < 8
-        assert ("shutdown-cut-short" in caplog.messages) == bool(running.worker._inbox._acks)
+        assert "shutdown-cut-short" in caplog.messages
+
+    tally_loop.run(main())
+
+
+def test_what_nobody_expected_ends_the_worker_and_is_not_hidden(tally_loop: VirtualLoop) -> None:
+    async def main() -> None:
+        pipeline, _ = scripted()
+        await pipeline.prepare()
+
+        async def broken(max_messages: int) -> list[Received]:
+            raise ZeroDivisionError
+
+        pipeline.backend.puller("votes").pull = broken  # type: ignore[method-assign]  # the defect
+        with pytest.raises(ExceptionGroup) as raised:
+            await pipeline.worker().run(asyncio.Event())
+        assert raised.group_contains(ZeroDivisionError)
+
+    tally_loop.run(main())
+
+
+def test_refused_votes_of_a_message_let_go_make_no_letter(tally_loop: VirtualLoop) -> None:
+    async def main() -> None:
+        pipeline, _ = scripted()
+        made = poll()
+        await pipeline.prepare(made)
+        data = batch.encode(votes(made, range(5), pipeline.clock.now()))
+        async with Running(pipeline.worker()) as running:
+            await asyncio.sleep(1)
+            (columns,) = decoder.decode([Received("ack", "id", 0, data, {})], 7).columns
+            running.worker._lanes.dead_letter(columns, "poll-closed")
+            await asyncio.sleep(1)
+        assert await pipeline.dead_letters() == []
 
     tally_loop.run(main())
 
