@@ -10,7 +10,7 @@ SEED ?=
 ROUNDS ?= 30
 ARGS ?=
 
-.PHONY: setup demo run test infra-tools deploy plan destroy scale lint lint-all clean simulate mutants coverage bench chaos
+.PHONY: setup demo run test infra-tools deploy plan destroy scale lint lint-all clean simulate mutants coverage bench bench-celery chaos
 
 setup: $(VENV)/installed
 
@@ -50,6 +50,14 @@ scale:
 
 bench: setup
 	$(BIN)/python -m tests.bench $(ARGS)
+
+# What its section `celery` needs beside redis-server.
+bench-celery: .venv-celery/installed
+
+.venv-celery/installed: tests/bench/requirements-celery.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --disable-pip-version-check -r $<
+	touch $@
 
 simulate: setup
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(if $(SEED),--seed $(SEED)) $(ARGS)

@@ -63,10 +63,11 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a section found."""
+    """What a section found; `skipped` says why it could not run, and what to install."""
 
-    figures: tuple[Figure, ...]
+    figures: tuple[Figure, ...] = ()
     budgets: tuple[Budget, ...] = ()
+    skipped: str = ""
 
 
 async def alternate(repetitions: int, contenders: Mapping[str, Contender]) -> dict[str, list[Run]]:

@@ -22,15 +22,18 @@ COPIED = 20
 
 
 class Peer(NamedTuple):
+    """`votes` in a full run: a few seconds of its work."""
+
     name: str
+    votes: int
     work: Callable[[str, str, int], None]
     total: Callable[[str, str], int]
 
 
 PEERS = (
-    Peer("App Engine pattern", app_engine.work, app_engine.total),
-    Peer("streaming pull, sharded counter", streaming.work, app_engine.total),
-    Peer("one entity a voter", voter_entity.work, voter_entity.total),
+    Peer("App Engine pattern", 6_000, app_engine.work, app_engine.total),
+    Peer("streaming pull, sharded counter", 600, streaming.work, app_engine.total),
+    Peer("one entity a voter", 6_000, voter_entity.work, voter_entity.total),
 )
 OURS = "worker, 1 vote a message"
 PACKED = "worker, 100 votes a message"
@@ -55,21 +58,21 @@ class Count(NamedTuple):
 async def run(stage: Stage) -> Outcome:
     counts: dict[str, Count] = {}
 
-    async def peer(one: Peer, votes: int) -> Run:
-        timed, counts[one.name] = await _peer(stage, one, votes)
+    async def peer(one: Peer) -> Run:
+        timed, counts[one.name] = await _peer(stage, one, stage.votes(one.votes, least=200))
         return timed
 
     async def ours(name: str, votes: int, size: int) -> Run:
-        timed, counts[name] = await _ours(stage, votes, size)
+        timed, counts[name] = await counted_run(stage, votes, size)
         return timed
 
-    small, large = stage.votes(2_000, least=200), stage.votes(60_000)
+    large = stage.votes(60_000)
     runs = await alternate(
         stage.repetitions,
         {
             OURS: partial(ours, OURS, large, 1),
             PACKED: partial(ours, PACKED, 10 * large, 100),
-            **{one.name: partial(peer, one, small) for one in PEERS},
+            **{one.name: partial(peer, one) for one in PEERS},
         },
     )
     ratios = [
@@ -89,7 +92,7 @@ async def _peer(stage: Stage, peer: Peer, votes: int) -> tuple[Run, Count]:
     backend = await opened(settings)
     messages = [
         Outgoing(msgspec.json.encode({"option": OPTIONS[number % 5], "voter": f"v-{number}"}), {})
-        for number in _with_copies(votes)
+        for number in with_copies(votes)
     ]
     await publish(backend, settings.topic, messages)
     await backend.close()
@@ -101,11 +104,12 @@ async def _peer(stage: Stage, peer: Peer, votes: int) -> tuple[Run, Count]:
     return timed, Count(votes, len(messages), total, usage)
 
 
-async def _ours(stage: Stage, votes: int, size: int) -> tuple[Run, Count]:
+async def counted_run(stage: Stage, votes: int, size: int) -> tuple[Run, Count]:
+    """Run one worker on votes of which one in twenty comes twice; return what it did and what that cost."""
     settings = stage.settings()
     backend = await opened(settings)
     poll = await make_poll(backend)
-    messages = pack(make_votes(poll, _with_copies(votes)), size)
+    messages = pack(make_votes(poll, with_copies(votes)), size)
     await publish(backend, settings.topic, messages)
     backend.store = store = MeteredStore(backend.store)
     worker = bootstrap.vote_worker(settings, backend, bootstrap.World())
@@ -122,7 +126,7 @@ async def _ours(stage: Stage, votes: int, size: int) -> tuple[Run, Count]:
     return timed, Count(votes, len(messages), total, usage)
 
 
-def _with_copies(votes: int) -> list[int]:
+def with_copies(votes: int) -> list[int]:
     """Number votes, and again those that are sent twice, half-way through."""
     half = votes // 2
     return [*range(half), *range(0, votes, COPIED), *range(half, votes)]

@@ -77,8 +77,9 @@ def make_votes(poll: Poll, numbers: Iterable[int]) -> list[Vote]:
 
 
 def pack(votes: Sequence[Vote], size: int) -> list[Outgoing]:
-    """Pack votes into messages of `size` votes."""
-    return [Outgoing(batch.encode(votes[start : start + size]), {}) for start in range(0, len(votes), size)]
+    """Pack votes into messages of `size` votes, as the function does."""
+    attributes = {"v": str(batch.VERSION)}
+    return [Outgoing(batch.encode(votes[start : start + size]), attributes) for start in range(0, len(votes), size)]
 
 
 async def publish(backend: Backend, topic: str, messages: Sequence[Outgoing]) -> None:

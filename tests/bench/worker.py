@@ -1,16 +1,19 @@
-"""The worker: raw pull and ack of the same messages, the worker at several votes a message, several workers."""
+"""The worker beside raw pull and ack of the same messages, at several votes a message, and in several processes."""
 
 import asyncio
 import gc
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 
 import msgspec
 
+from emulator.process import Process
 from tally import bootstrap, config
-from tally.ports import Backend, Outgoing
+from tally.config import Settings
+from tally.ports import Backend
 from tally.votes.poll import Poll
 from tally.votes.worker import Worker
 from tests.bench.measure import Budget, Outcome, Run, alternate, group_cpu, rates, ratio
@@ -18,53 +21,66 @@ from tests.bench.stage import Stage, Watch, counted, make_poll, make_votes, open
 
 SECTION = "worker"
 PULLS = 4
+PROCESSES = (1, 2, 4)
 _LONG_ENOUGH = 1.5
 
 
 async def run(stage: Stage) -> Outcome:
-    single, hundred = stage.votes(60_000, least=30_000), stage.votes(400_000)
-    runs = await alternate(
+    single, hundred = stage.votes(100_000, least=40_000), stage.votes(400_000, least=100_000)
+    beside = {size: await _side_by_side(stage, votes, size) for size, votes in ((1, single), (100, hundred))}
+    alone = await alternate(
         stage.repetitions,
-        {
-            "raw 1": partial(raw, stage, single, 1),
-            "worker 1": partial(ours, stage, single, 1),
-            "worker 10": partial(ours, stage, single * 2, 10),
-            "raw 100": partial(raw, stage, hundred, 100),
-            "worker 100": partial(ours, stage, hundred, 100),
-            "worker 1000": partial(ours, stage, hundred, 1_000),
-            "1 process": partial(several, stage, hundred, 1),
-            "2 processes": partial(several, stage, hundred, 2),
-            "4 processes": partial(several, stage, hundred, 4),
-        },
+        {"10": partial(ours, stage, single, 10), "1,000": partial(ours, stage, 2 * hundred, 1_000)},
     )
-    to_raw = ratio(SECTION, "1 vote a message ÷ raw pull and ack", runs["worker 1"], runs["raw 1"])
-    two = ratio(SECTION, "two workers ÷ one", runs["2 processes"], runs["1 process"])
-    names = {
-        "raw 1": "raw pull and ack, 1 vote a message",
-        "worker 1": "worker, 1 vote a message",
-        "worker 10": "worker, 10 votes a message",
-        "raw 100": "raw pull and ack, 100 votes a message",
-        "worker 100": "worker, 100 votes a message",
-        "worker 1000": "worker, 1,000 votes a message",
-        "1 process": "1 worker process, 100 votes a message",
-        "2 processes": "2 worker processes, 100 votes a message",
-        "4 processes": "4 worker processes, 100 votes a message",
-    }
-    figures = [rates(SECTION, name, "votes/s", runs[key]) for key, name in names.items()]
+    processes = await _processes(stage, 2 * hundred)
+    to_raw = ratio(SECTION, "1 vote a message ÷ raw pull and ack", *beside[1])
+    two = ratio(SECTION, "two workers ÷ one", processes[2], processes[1])
+    figures = (
+        rates(SECTION, "raw pull and ack, 1 vote a message", "votes/s", beside[1][1]),
+        rates(SECTION, "worker, 1 vote a message", "votes/s", beside[1][0]),
+        to_raw,
+        rates(SECTION, "worker, 10 votes a message", "votes/s", alone["10"]),
+        rates(SECTION, "raw pull and ack, 100 votes a message", "votes/s", beside[100][1]),
+        rates(SECTION, "worker, 100 votes a message", "votes/s", beside[100][0]),
+        rates(SECTION, "worker, 1,000 votes a message", "votes/s", alone["1,000"]),
+        *(
+            rates(SECTION, f"{number} worker process{'es' * (number > 1)}, 100 votes a message", "votes/s", runs)
+            for number, runs in processes.items()
+        ),
+        two,
+    )
     budgets = (
         Budget(name="worker, one vote a message ÷ raw pull+ack", figure=to_raw, bound=0.75, aim=0.9),
         Budget(name="two workers on one subscription ÷ one", figure=two, bound=0.9, aim=1.2),
     )
-    return Outcome(figures=(*figures, to_raw, two), budgets=budgets)
+    return Outcome(figures=figures, budgets=budgets)
 
 
-async def raw(stage: Stage, votes: int, size: int) -> Run:
+async def _side_by_side(stage: Stage, votes: int, size: int) -> tuple[list[Run], list[Run]]:
+    """Return runs of the worker and of raw pull and ack, in turns, each turn on the same messages.
+
+    They are published once, to a topic with two subscriptions.
+    """
+    workers, raws = list[Run](), list[Run]()
+    for repetition in range(stage.repetitions + 2 * (size == 1 and stage.repetitions > 1)):
+        settings = stage.settings()
+        other = replace(settings, subscription=f"{settings.subscription}-raw")
+        backend, raw_backend = await opened(settings), await opened(other)
+        poll = await make_poll(backend)
+        messages = pack(make_votes(poll, range(votes)), size)
+        await publish(backend, settings.topic, messages)
+        turns = [(workers, _ours(settings, backend, poll, votes, size)), (raws, _raw(other, raw_backend, votes, size))]
+        for runs, turn in turns if repetition % 2 else reversed(turns):
+            runs.append(await turn)
+        await raw_backend.close()
+        await backend.close()
+    return workers, raws
+
+
+async def _raw(settings: Settings, backend: Backend, votes: int, size: int) -> Run:
     """Pull and acknowledge everything, through the same port, and look at nothing."""
-    settings = stage.settings()
-    backend = await opened(settings)
-    messages = await _backlog(backend, settings.topic, votes, size)
     puller = backend.puller(settings.subscription)
-    left = len(messages)
+    left = votes // size
 
     async def pull() -> None:
         nonlocal left
@@ -74,6 +90,7 @@ async def raw(stage: Stage, votes: int, size: int) -> Run:
             if received:
                 await puller.acknowledge([message.ack_id for message in received])
 
+    gc.collect()
     watch = Watch(votes)
     pulls = [asyncio.create_task(pull()) for _ in range(PULLS)]
     await asyncio.wait(pulls, return_when=asyncio.FIRST_COMPLETED)
@@ -81,30 +98,33 @@ async def raw(stage: Stage, votes: int, size: int) -> Run:
     for task in pulls:
         task.cancel()
     await asyncio.gather(*pulls, return_exceptions=True)
-    await backend.close()
     return found
 
 
 async def ours(stage: Stage, votes: int, size: int) -> Run:
-    """Run one worker until every message is settled."""
+    """Publish, then run one worker until every message is settled."""
     settings = stage.settings()
     backend = await opened(settings)
     poll = await make_poll(backend)
-    messages = pack(make_votes(poll, range(votes)), size)
-    await publish(backend, settings.topic, messages)
+    await publish(backend, settings.topic, pack(make_votes(poll, range(votes)), size))
+    found = await _ours(settings, backend, poll, votes, size)
+    await backend.close()
+    return found
+
+
+async def _ours(settings: Settings, backend: Backend, poll: Poll, votes: int, size: int) -> Run:
     worker = bootstrap.vote_worker(settings, backend, bootstrap.World())
     stop = asyncio.Event()
     gc.collect()
     gc.freeze()  # as the worker's process does
     watch = Watch(votes)
     running = asyncio.create_task(worker.run(stop))
-    rate = size * await _sustained(worker, len(messages))
+    rate = size * await _sustained(worker, votes // size)
     found = watch.stop()
     stop.set()
     await running
     gc.unfreeze()
     await _check(backend, poll, votes)
-    await backend.close()
     return Run(rate or found.rate, found.cpu)
 
 
@@ -115,7 +135,7 @@ async def _sustained(worker: Worker, messages: int) -> float:
     """
     settled, marks = 0, list[tuple[float, int]]()
     while settled < messages:
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(0.02)
         body = worker.health().body
         now, before, held = time.perf_counter(), settled, msgspec.convert(body["held"], int)
         settled = msgspec.convert(body["settled"], int)
@@ -125,28 +145,38 @@ async def _sustained(worker: Worker, messages: int) -> float:
     return (last - first) / (end - begin) if end - begin > _LONG_ENOUGH else 0.0
 
 
-async def several(stage: Stage, votes: int, workers: int) -> Run:
+async def _processes(stage: Stage, votes: int) -> dict[int, list[Run]]:
+    """Return runs of one worker process, of two on the same subscription, and so on: each turn adds to those there."""
+    runs: dict[int, list[Run]] = {number: [] for number in PROCESSES[: None if stage.repetitions > 1 else 2]}
+    for _ in range(stage.repetitions):
+        environ = stage.environ()
+        here, settings = stage.local(environ), config.load(environ)
+        backend = await opened(settings)
+        with ExitStack() as running:
+            workers = list[Process]()
+            for number, found in runs.items():
+                while len(workers) < number:
+                    workers.append(running.enter_context(here.started(here.worker())))
+                found.append(await _several(settings, backend, [worker.pid for worker in workers], votes))
+        await backend.close()
+    return runs
+
+
+async def _several(settings: Settings, backend: Backend, pids: Sequence[int], votes: int) -> Run:
     """Publish to worker processes that wait, until all votes are in the ledger; the CPU is that of the workers."""
-    environ = stage.environ()
-    here = stage.local(environ)
-    settings = config.load(environ)
-    backend = await opened(settings)
     poll = await make_poll(backend)
     messages = pack(make_votes(poll, range(votes)), 100)
 
     async def all_counted() -> bool:
         return await counted(backend, poll) >= votes
 
-    with ExitStack() as running:
-        pids = [running.enter_context(here.started(here.worker())).pid for _ in range(workers)]
-        before = sum(map(group_cpu, pids))
-        begun = time.perf_counter()
-        await publish(backend, settings.topic, messages)
-        await until(all_counted)
-        wall = time.perf_counter() - begun
-        cpu = sum(map(group_cpu, pids)) - before
+    before = sum(map(group_cpu, pids))
+    begun = time.perf_counter()
+    await publish(backend, settings.topic, messages)
+    await until(all_counted)
+    wall = time.perf_counter() - begun
+    cpu = sum(map(group_cpu, pids)) - before
     await _check(backend, poll, votes)
-    await backend.close()
     return Run(votes / wall, cpu / votes * 1e6)
 
 
@@ -154,10 +184,3 @@ async def _check(backend: Backend, poll: Poll, votes: int) -> None:
     found = await counted(backend, poll)
     if found != votes:
         raise RuntimeError(f"counted {found} of {votes} votes: no figure is worth anything")
-
-
-async def _backlog(backend: Backend, topic: str, votes: int, size: int) -> Sequence[Outgoing]:
-    poll = await make_poll(backend)
-    messages = pack(make_votes(poll, range(votes)), size)
-    await publish(backend, topic, messages)
-    return messages
