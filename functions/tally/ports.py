@@ -4,8 +4,8 @@ Implementations: `gcp/` (Google Cloud and its emulators), `embedded/` (one SQLit
 as badly as the services may). All raise only the `BackendError`s of errors.py. No vendor type passes a port.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
 from typing import Literal, NamedTuple, Protocol, TypeAlias
@@ -283,3 +283,13 @@ async def read(store: Store, keys: Iterable[Key]) -> tuple[dict[Key, Entity], in
         read_time = answer.read_time if read_time is None else read_time
         pending = list(answer.deferred)
     return found, read_time
+
+
+async def pages(store: Store, query: Query) -> AsyncIterator[Page]:
+    """Yield the pages of a query up to its last one; its limit is that of a page."""
+    while True:
+        page = await store.query(query)
+        yield page
+        if page.cursor is None:
+            return
+        query = replace(query, cursor=page.cursor)

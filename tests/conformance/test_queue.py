@@ -1,17 +1,24 @@
-"""The pull queue on every store: whole lives of tasks, contention, large payloads, names, counts."""
+"""The pull queue, its lock, the outbox and calls with results on every store: each verb, under the same ids."""
 
 import asyncio
+from random import Random, SystemRandom
 
 import pytest
 
 from tally.clock import SystemClock
-from tally.errors import LeaseExpired, Refused
+from tally.errors import Busy, LeaseExpired, NotFound, Refused, TaskFailed
 from tally.ports import Entity, Insert, Store
 from tally.retry import RetryPolicy
+from tally.tasks.deferred import Registry
 from tally.tasks.leasing import OLDEST
+from tally.tasks.lock import Lock
+from tally.tasks.outbox import Outbox
+from tally.tasks.pace import Bounds
 from tally.tasks.queue import PullQueue
+from tally.tasks.run import State
 from tally.tasks.start_rate import StartRate
-from tally.tasks.task import Task
+from tally.tasks.system import TaskSystem
+from tally.tasks.task import Task, Unique
 
 
 @pytest.fixture
@@ -151,3 +158,152 @@ async def test_tasks_are_exchanged_for_writes_of_the_holders_own(store: Store, q
     assert {info.name for info in await queue.list()} == {"bare", "n-1", "n-3", "n-5", "n-7"}
     with pytest.raises(Refused):
         await store.commit([digest])
+
+
+async def test_each_task_of_a_bulk_has_an_outcome_of_its_own(queue: PullQueue) -> None:
+    await queue.add_many([Task(name="here"), Task(name="gone")])
+    assert await queue.delete("gone")
+    wrong = Task(payload=bytes(900_001), name="wrong")
+    outcomes = await queue.add_many([Task(name="here"), Task(name="gone"), wrong, Task(name="new"), Task(name="new")])
+    assert [each.status for each in outcomes] == ["exists", "tombstoned", "invalid", "added", "exists"]
+
+
+async def test_a_unique_task_is_one_for_its_period(queue: PullQueue) -> None:
+    task = Task.text("x", unique=Unique(period=3_600, key="k"))
+    assert [(await queue.add(task)).status for _ in range(2)] == ["added", "exists"]
+    await queue.complete((await queue.lease())[0])
+    assert (await queue.add(task)).status == "tombstoned"
+
+
+async def test_a_lease_waits_for_a_task_that_is_due_later(queue: PullQueue) -> None:
+    await queue.add(Task(name="soon", delay=0.3))
+    await queue.add(Task(name="late", delay=3_600))
+    assert await queue.lease(10) == []
+    assert [lease.name for lease in await queue.lease(10, wait=10)] == ["soon"]
+
+
+async def test_a_released_task_comes_back_with_its_error_and_after_its_delay(queue: PullQueue) -> None:
+    await queue.add(Task(name="a"))
+    (lease,) = await queue.lease()
+    assert await queue.release(lease, delay=3_600, error="busy") == "released"
+    assert await queue.lease() == []
+    info = await queue.peek("a")
+    assert info is not None
+    assert (info.state, info.error, info.attempts) == ("delayed", "busy", 1)
+    assert await queue.run_now("a")
+    assert [again.attempt for again in await queue.lease()] == [2]
+
+
+async def test_an_extended_lease_outlives_its_first_end(store: Store, queue: PullQueue) -> None:
+    await queue.add(Task(name="a"))
+    (lease,) = await queue.lease(seconds=0.3)
+    lease = await queue.extend(lease, 3_600)
+    await asyncio.sleep(0.4)
+    assert await another(store).lease() == []
+    held = await another(store).held(lease.name, lease.token)
+    await another(store).complete(held)
+    with pytest.raises(LeaseExpired):
+        await queue.extend(lease, 60)
+
+
+async def test_what_was_given_back_or_rejected_can_be_settled_no_more(queue: PullQueue) -> None:
+    await queue.add_many([Task(name="a"), Task(name="b")])
+    first, second = sorted(await queue.lease(2), key=lambda lease: lease.name)
+    await queue.release(first)
+    await queue.reject(second, "never")
+    assert await queue.complete_many([first, second]) == ["lost", "lost"]
+    assert [info.name for info in await queue.list("dead")] == ["b"]
+    assert await queue.drop("b")
+    assert (await queue.stats()).dead == 0
+
+
+async def test_an_expired_task_and_one_past_its_age_are_dead_letters(queue: PullQueue) -> None:
+    aged = RetryPolicy(max_attempts=-1, max_retry_duration=0.1)
+    await queue.add_many([Task(name="expires", expires=0.1), Task(name="ages", retry=aged)])
+    await queue.lease(2, seconds=0.2)
+    await asyncio.sleep(0.3)
+    assert await queue.lease(2) == []
+    errors = {info.name: info.error for info in await queue.list("dead")}
+    assert errors["expires"] == "expired before it ran"
+    assert (errors["ages"] or "").startswith("given up after 1 attempts")
+
+
+async def test_lists_show_what_waits_what_is_leased_and_what_is_delayed(queue: PullQueue) -> None:
+    await queue.add_many([Task(name="now"), Task(name="later", delay=3_600)])
+    (lease,) = await queue.lease()
+    assert [(info.name, info.state) for info in await queue.list("leased")] == [("now", "leased")]
+    await queue.add(Task(name="next"))
+    assert {info.name: info.state for info in await queue.list()} == {
+        "now": "leased",
+        "later": "delayed",
+        "next": "waiting",
+    }
+    stats = await queue.stats()
+    assert (stats.tasks, stats.in_flight, stats.dead) == (3, 1, 0)
+    assert len(await queue.list(limit=2)) == 2
+    await queue.complete(lease)
+
+
+async def test_a_lock_has_one_holder_and_its_fence_grows(store: Store) -> None:
+    first, second = (Lock(PullQueue(store, "locks", clock=SystemClock()), "report") for _ in range(2))
+    hold = await first.acquire(3_600)
+    with pytest.raises(Busy):
+        await second.acquire(60)
+    hold = await first.extend(hold, 0.3)
+    heir = await second.acquire(60, wait=20)
+    assert heir.attempt > hold.attempt
+    with pytest.raises(LeaseExpired):
+        await first.extend(hold, 60)
+    await first.release(hold)
+    await second.release(heir)
+    assert (await first.acquire(60)).attempt > heir.attempt
+
+
+async def test_the_outbox_adds_once_what_was_committed_and_parks_what_no_queue_takes(store: Store) -> None:
+    def find(name: str) -> PullQueue:
+        if name == "none":
+            raise NotFound("no such queue")
+        return PullQueue(store, name, clock=SystemClock())
+
+    outbox = Outbox(store, find, clock=SystemClock(), random=Random())
+    good, bad, lost = outbox.entry("q", Task.text("x")), outbox.entry("none", Task()), outbox.entry("q", Task())
+    order = Insert(Entity(key=(("Order", "1"),), properties={"n": 1}))
+    await store.commit([order, good.write, bad.write])
+    with pytest.raises(Refused):
+        await store.commit([order, lost.write])
+    assert await outbox.drain([good.id, bad.id, lost.id]) == 1
+    assert await outbox.drain([good.id, bad.id, lost.id]) == 0
+    assert [lease.task.value() for lease in await find("q").lease(10)] == ["x"]
+    assert [parked.id async for parked in outbox.parked()] == [bad.id]
+    await outbox.drop(bad.id)
+    assert [parked.id async for parked in outbox.parked()] == []
+
+
+async def test_calls_run_once_to_a_result_an_error_or_a_cancellation(store: Store) -> None:
+    registry, clock, random = Registry(), SystemClock(), SystemRandom()
+    system = TaskSystem(registry, store, clock=clock, random=random, worker="w1")
+    registry.connect(system.tasks)
+
+    @registry.task("double", retry=RetryPolicy(max_attempts=1))
+    async def double(value: bytes) -> bytes:
+        if not value:
+            raise ValueError("nothing to double")
+        return value + value
+
+    large = bytes(300_000)
+    handles = [await double.later(name=f"n-{size}").call(value) for size, value in enumerate((b"x", large, b""))]
+    cancelled = await double.later(delay=3_600).call(b"y")
+    assert await cancelled.cancel()
+    stop = asyncio.Event()
+    working = asyncio.create_task(system.executor({"default": 1}, bounds=Bounds(at_least=2, at_most=2)).run(stop))
+    assert await handles[0].result(30) == b"xx"
+    assert await handles[1].result(30) == large + large
+    with pytest.raises(TaskFailed, match="nothing to double"):
+        await handles[2].result(30)
+    assert (await cancelled.status()).state is State.CANCELLED
+    assert [parked.id async for parked in system.tasks.parked()] == [handles[2].id]
+    stop.set()
+    await working
+    await handles[1].forget()
+    with pytest.raises(NotFound):
+        await handles[1].status()

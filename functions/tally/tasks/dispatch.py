@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 
 from tally.clock import SECOND, Clock
 from tally.errors import Refused
-from tally.ports import DispatchStats, Entity, Filter, HttpTask, Insert, Query, Store, Upsert, read
+from tally.ports import DispatchStats, Entity, Filter, HttpTask, Insert, Query, Store, Upsert, pages, read
 from tally.tasks.entry import Entry
 from tally.tasks.push_entities import (
     GONE,
@@ -100,13 +100,8 @@ class StoreDispatcher:
         await self._store.commit([Upsert(Entity(key=queue_key(queue), properties={"paused": paused}))])
 
     async def _all(self, queue: str) -> AsyncIterator[Entity]:
-        cursor: bytes | None = None
-        while True:
-            query = Query(kind=TASK, filters=(Filter("eta", "<", GONE),), order=("eta",), limit=PAGE, cursor=cursor)
-            page = await self._store.query(query)
+        query = Query(kind=TASK, filters=(Filter("eta", "<", GONE),), order=("eta",), limit=PAGE)
+        async for page in pages(self._store, query):
             for entity in page.entities:
                 if entity.properties["queue"] == queue:
                     yield entity
-            if page.cursor is None:
-                return
-            cursor = page.cursor

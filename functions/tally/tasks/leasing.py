@@ -181,7 +181,7 @@ class Leasing:
             rows = budget_before - harvest.budget
             more = _GROWTH * len(wave)
             if rows:
-                at_once = min(ceil(wanted_before * len(wave) / rows), more)
+                at_once = min(ceil(wanted_before * len(wave) / rows), more) if self._tour.alone(now()) else 1
             else:
                 at_once = len(left) if self._tour.alone(now()) else more
             at_once = max(1, min(at_once, harvest.budget))

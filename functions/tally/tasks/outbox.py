@@ -18,7 +18,7 @@ from tally import limits
 from tally.clock import SECOND, Clock
 from tally.errors import Conflict, InvalidInput, NotFound, Refused, Rejected, TooLarge, Unavailable
 from tally.logs import event
-from tally.ports import Delete, Entity, Filter, Insert, OnConflict, Query, Store, Update, read
+from tally.ports import Delete, Entity, Filter, Insert, OnConflict, Query, Store, Update, pages, read
 from tally.tasks import envelope, keys
 from tally.tasks.outcome import Outcome
 from tally.tasks.parked import Parked
@@ -79,7 +79,7 @@ class Outbox:
         """Add the tasks of committed entries; return how many are added. What fails is left to the sweeper."""
         wanted = [keys.outbox(entry_id) for entry_id in entries]
         found, _ = await read(self._store, wanted) if wanted else ({}, None)
-        return await self._deliver(found.values())
+        return await self._deliver(entity for entity in found.values() if WAITING in entity.properties)
 
     async def sweep(self) -> int:
         """Add the tasks of entries that no committer has drained; return how many. Run it every few seconds."""
@@ -88,24 +88,16 @@ class Outbox:
         for shard in range(_SHARDS):
             prefix = f"{shard:02d}:"
             filters = Filter(WAITING, ">=", prefix), Filter(WAITING, "<", f"{prefix}{until:020d}")
-            cursor = None
-            while True:
-                page = await self._store.query(Query(kind=keys.OUTBOX, filters=filters, limit=_PAGE, cursor=cursor))
+            async for page in pages(self._store, Query(kind=keys.OUTBOX, filters=filters, limit=_PAGE)):
                 total += await self._deliver(page.entities)
-                if (cursor := page.cursor) is None:
-                    break
         return total
 
     async def parked(self) -> AsyncIterator[Parked]:
         """Every entry that no queue took, by its id."""
-        cursor = None
-        while True:
-            query = Query(kind=keys.OUTBOX, filters=(Filter(PARKED, ">=", ""),), limit=_PAGE, cursor=cursor)
-            page = await self._store.query(query)
+        query = Query(kind=keys.OUTBOX, filters=(Filter(PARKED, ">=", ""),), limit=_PAGE)
+        async for page in pages(self._store, query):
             for entity in page.entities:
                 yield _parked(entity)
-            if (cursor := page.cursor) is None:
-                return
 
     async def replay(self, entry_id: str) -> bool:
         """Bring a parked entry to its queue again; False when it was not taken: then it waits, or is parked anew.

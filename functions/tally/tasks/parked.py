@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tally.errors import NotFound
-from tally.ports import Delete, Entity, Query, Store, Upsert, read
+from tally.ports import Delete, Entity, Query, Store, Upsert, pages, read
 from tally.tasks import keys
 
 
@@ -44,13 +44,9 @@ class ParkedCalls:
         await self._store.commit([Delete(key=keys.parked(run_id), base_version=version)])
 
     async def all(self) -> AsyncIterator[Parked]:
-        cursor: bytes | None = None
-        while True:
-            page = await self._store.query(Query(kind=keys.PARKED, limit=100, cursor=cursor))
+        async for page in pages(self._store, Query(kind=keys.PARKED, limit=100)):
             for entity in page.entities:
                 yield _parked(entity)
-            if (cursor := page.cursor) is None:
-                return
 
 
 def write(parked: Parked) -> Upsert:

@@ -1,7 +1,9 @@
 """PullQueue as its users see it, on a fake store and virtual time."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
@@ -277,6 +279,37 @@ def test_a_task_that_was_given_back_cannot_be_extended() -> None:
             await queue.extend(lease, 60)
         await asyncio.sleep(5)
         assert [again.attempt for again in await queue.lease()] == [2]
+
+    run(body)
+
+
+def test_what_a_lease_has_settled_it_cannot_settle_otherwise() -> None:
+    async def body(world: World) -> None:
+        queue = world.queue()
+        for first in ("complete", "release", "reject"):
+            await queue.add(Task(name=first))
+            (lease,) = await queue.lease(seconds=60)
+            settle: dict[str, Callable[[], Awaitable[object]]] = {
+                "complete": partial(queue.complete, lease),
+                "release": partial(queue.release, lease, delay=3_600),
+                "reject": partial(queue.reject, lease, "x"),
+            }
+            await settle[first]()
+            for then in settle.keys() - {first}:
+                with pytest.raises(LeaseExpired):
+                    await settle[then]()
+
+    run(body)
+
+
+def test_no_lease_is_found_by_the_token_of_a_task_that_waits() -> None:
+    async def body(world: World) -> None:
+        queue = world.queue()
+        await queue.add_many([Task(name="waits"), Task(name="dead", expires=1)])
+        await asyncio.sleep(1)
+        await queue.lease(seconds=1)
+        await asyncio.sleep(1)
+        assert await queue.held_many([("waits", ""), ("dead", ""), ("none", "")]) == [None, None, None]
 
     run(body)
 
