@@ -132,6 +132,7 @@ SINGLE = group(ballots=base64.b64encode(bytes(16)).decode(), choices=[0], accept
     ("changes", "reason"),
     [
         ({"ballots": "a"}, "bad-group"),
+        ({"ballots": " " + str(SINGLE["ballots"])}, "bad-group"),
         ({"ballots": base64.b64encode(bytes(15)).decode()}, "bad-group"),
         ({"choices": [2]}, "bad-vote"),
         ({"choices": [-1]}, "bad-vote"),
@@ -143,6 +144,11 @@ def test_a_lone_unsound_vote_costs_no_more_than_itself(changes: dict[str, object
     decoded = decoder.decode([message(wire(SINGLE)), message(wire({**SINGLE, **changes})), message(wire(SINGLE))])
     assert [number for number, _ in taken(decoded)] == [0, 2]
     assert [letter.attributes["reason"] for letter in decoded.letters[1]] == [reason]
+
+
+def test_a_lone_sound_vote_in_a_version_that_never_was_is_not_counted() -> None:
+    decoded = decoder.decode([message(wire(SINGLE, v=0))])
+    assert (taken(decoded), reasons(decoded)) == ([], ["undecodable"])
 
 
 def test_a_bad_vote_is_kept_whole_and_its_neighbour_counts() -> None:

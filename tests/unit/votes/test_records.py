@@ -215,6 +215,7 @@ def test_merging_block_by_block_gives_the_same_records_in_order(
     found = {row[:2]: row[2] for run in merged for row in table(run.records)}
     assert found == model([row for content in segments for row in content], revote)
     for run in merged:
+        assert {column.dtype for column in module._columns(run)} == {np.dtype(np.uint64), np.dtype(np.uint32)}
         _, rank, segment = find(runs, run.records)
         assert (rank.tolist(), segment.tolist()) == (run.records.rank.tolist(), run.segment.tolist())
 
