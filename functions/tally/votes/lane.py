@@ -196,12 +196,12 @@ class Lane:
             may_insert = await self._desk.may_insert(self.poll_id, self._time())
         except TallyError as error:
             await self._failed(error)
-            return
-        if may_insert:
-            await self._failed(Purged(f"the shard of {self.poll_id}:{self.partition} is gone but its poll is not"))
-            return
-        self._remove(batch, np.ones(len(batch), np.bool_))
-        self._desk.refuse(self, batch, "poll-deleted")
+        else:
+            if may_insert:
+                await self._failed(Purged(f"the shard of {self.poll_id}:{self.partition} is gone but its poll is not"))
+            else:
+                self._remove(batch, np.ones(len(batch), np.bool_))
+                self._desk.refuse(self, batch, "poll-deleted")
 
     async def _failed(self, error: TallyError) -> None:
         self.failures += 1
