@@ -137,6 +137,7 @@ def _memory(ballots: int) -> tuple[float, float]:
     child = context.Process(target=_measure_memory, args=(theirs, ballots))
     with mock.patch.dict(os.environ, _allocator()):
         child.start()
+    theirs.close()  # a child that dies must end the wait for its answer
     loaded, peak = ours.recv()
     child.join()
     return loaded, peak
