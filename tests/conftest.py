@@ -11,6 +11,7 @@ from hypothesis import settings
 
 from emulator import google
 from emulator.launch import FLAVOUR_VARIABLE, GOOGLES, cloud_tasks, run, stack
+from tally.tasks import deferred
 from tests import indexes, smoke
 
 Hosts = Callable[[google.Flavour], dict[str, str]]
@@ -38,6 +39,12 @@ def events_reach_the_test() -> None:
     logger = logging.getLogger("tally")
     logger.handlers, logger.propagate, logger.disabled = [], True, False
     logger.setLevel(logging.NOTSET)
+
+
+@pytest.fixture(autouse=True)
+def no_task_queue_is_connected() -> None:
+    """Undo what a composed function did to the one registry of task functions: it is connected for good."""
+    deferred.registry.connect(None)
 
 
 _MISSING = pytest.StashKey[str]()
