@@ -152,6 +152,16 @@ async def test_a_released_message_comes_again_at_once_by_a_new_ack_id(publisher:
     assert again.ack_id != first.ack_id
 
 
+async def test_a_message_that_is_given_back_time_and_again_still_comes(publisher: Publisher, puller: Puller) -> None:
+    """After as many attempts as a dead-letter policy would allow, and more: an outage must not use a vote up."""
+    await publish(publisher, b"x")
+    for _ in range(8):
+        (message,) = await collect(puller, 1)
+        await puller.extend([message.ack_id], 0)
+    (message,) = await collect(puller, 1)
+    assert message.data == b"x"
+
+
 async def test_an_extended_message_stays_away_past_its_former_deadline(publisher: Publisher, puller: Puller) -> None:
     await publish(publisher, b"long", b"short")
     first = {message.data: message for message in await collect(puller, 2)}

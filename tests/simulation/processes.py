@@ -110,7 +110,7 @@ class Worker:
         try:
             worker = VoteWorker(
                 world.faulty_store,
-                WatchedPuller(world, process, self._votes),
+                WatchedPuller(world, process, self._votes, stop),
                 world.publisher,
                 dead_letter_topic="votes-dead",
                 clock=self._clock,
@@ -129,11 +129,15 @@ class Worker:
 
 
 class WatchedPuller:
-    """A worker's puller, which sees that no lease ends while its worker lives, runs and does nothing about leases."""
+    """A worker's puller, which sees that no lease ends while its worker lives, runs and does nothing about leases.
 
-    def __init__(self, world: World, process: Process, votes: FakeSubscription) -> None:
+    One that is told to stop extends none while it publishes its last dead letters: they may end then as well.
+    """
+
+    def __init__(self, world: World, process: Process, votes: FakeSubscription, stop: asyncio.Event) -> None:
         self._world = world
         self._process = process
+        self._stop = stop
         self._puller = FaultyPuller(votes, world.network)
         self._calls = 0
         self._out = 0
@@ -161,7 +165,8 @@ class WatchedPuller:
 
     def _check(self, message: Received, before: tuple[int, int]) -> None:
         process = self._process
-        if not (process.dead or process.frozen or self._out) and (process.thaws, self._calls) == before:
+        excused = process.dead or process.frozen or self._out or self._stop.is_set()
+        if not excused and (process.thaws, self._calls) == before:
             self._world.truth.say(f"{process} let the lease {message.ack_id} end")
 
 

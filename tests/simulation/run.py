@@ -142,7 +142,8 @@ async def _purge(world: World, workers: list[Worker], traffic: Traffic) -> None:
     await world.store.write([Delete(key=key) for key in ledger])
     if zombie.process:
         world.loop.thaw(zombie.process)
-    others[0].start()
+    for worker in others:  # so that each stream has one, should the zombie die after all
+        worker.start()
     await traffic.replay_to_deleted()
     await _quiesce(world, traffic)
     if any(str(key[0][1]).startswith(f"{SIDE}:") for key in world.store.entities):
