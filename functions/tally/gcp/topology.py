@@ -1,7 +1,7 @@
 """The topics and subscriptions that an emulator needs, since nothing deploys them there. Never on the cloud.
 
-The votes subscription has no dead-letter policy: after an outage it would take good votes away. Nor, unlike the one that
-is deployed, a retry policy: with one, the emulator (0.8) delivers a message whose lease has ended three times no more.
+The votes subscription has no dead-letter policy: after an outage it would take good votes away. Nor, unlike the one
+that is deployed, a retry policy: with one, the emulator (0.8) no longer delivers what has been let go of three times.
 """
 
 from typing import Final
