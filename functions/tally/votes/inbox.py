@@ -64,6 +64,7 @@ class Inbox:
         self._lettered: list[Held] = []
         self._wake_ack = asyncio.Event()
         self._wake_letter = asyncio.Event()
+        self._lettering = asyncio.Lock()
         self._time = asyncio.get_running_loop().time
 
     @property
@@ -252,6 +253,11 @@ class Inbox:
 
     async def _publish_letters(self) -> bool:
         """Publish the dead letters of settled messages, then acknowledge these; False if some must be tried again."""
+        # One at a time: what two publish at once, each would take off, and with it a letter that neither published.
+        async with self._lettering:
+            return await self._publish_letters_alone()
+
+    async def _publish_letters_alone(self) -> bool:
         count: int = limits.PUBLISH_MESSAGES
         while self._lettered:
             batch = self._letter_batch(count)

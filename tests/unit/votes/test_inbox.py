@@ -6,12 +6,14 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from tally import limits
 from tally.errors import BackendError, Rejected, Unavailable
-from tally.ports import Outgoing
+from tally.ports import Outgoing, Received
 from tally.testing.backend import FakeBackend
 from tally.testing.clock import VirtualClock
 from tally.testing.loop import VirtualLoop
 from tally.votes import decoder
+from tally.votes.decoder import Decoded
 from tally.votes.inbox import Inbox
 from tests.unit.votes.pipeline import letters
 
@@ -101,5 +103,31 @@ def test_votes_of_a_message_that_was_let_go_settle_nothing(tally_loop: VirtualLo
         inbox.settle(np.array([0, 7, 7]))
         inbox.refuse(7, 2, Outgoing(b"late", {}))
         assert (inbox.settled_messages, 7 in inbox.held) == (1, False)
+
+    tally_loop.run(main())
+
+
+def test_a_flush_beside_a_publish_that_is_out_loses_no_letter(
+    tally_loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class SlowOffice(Office):
+        async def publish(self, topic: str, messages: Sequence[Outgoing]) -> Sequence[str]:
+            await asyncio.sleep(1)
+            return await super().publish(topic, messages)
+
+    async def main() -> None:
+        monkeypatch.setattr(limits, "PUBLISH_MESSAGES", 1)
+        office = SlowOffice()
+        await office.backend.prepare()
+        inbox = Inbox(office.backend.puller("votes"), office, "votes-dead")
+        both = [Outgoing(b"one", {}), Outgoing(b"another", {})]
+        message = Received("ack", "id", 1, b"", {})
+        inbox.take([message], [1], Decoded((), {inbox.next_number: 0}, {inbox.next_number: both}, []))
+        running = asyncio.create_task(inbox.run())
+        await asyncio.sleep(0.5)
+        await inbox.flush()
+        running.cancel()
+        assert office.published == [both[:1], both[1:]]
+        assert (inbox.dead_letters, inbox.busy) == (2, False)
 
     tally_loop.run(main())
