@@ -93,6 +93,8 @@ def test_a_vote_goes_through_every_part(unpacked: Path, python: Path, tmp_path: 
             functions.enter_context(running(command, environment, logs[name], folder=unpacked))
         for name, port in ports.items():
             until(partial(call, port, "/live"), f"{name} did not answer", logs[name])
+        # It makes the topic: until then a vote is a 503.
+        until(lambda: '"worker-started"' in logs["worker"].read_text(), "did not start", logs["worker"])
         poll = {"id": "dish", "title": "Which?", "options": [{"id": "a", "label": "A"}, {"id": "b", "label": "B"}]}
         call(ports["admin"], "/v1/polls", poll)
         for _ in range(2):  # the second copy counts nothing
