@@ -16,7 +16,7 @@ def check(outcome: Outcome) -> Counter[str]:
     assert outcome.wrong == ()
     assert (outcome.lost, outcome.doubled) == (0, 0)
     fired = Counter(outcome.fired)
-    for deed in ("worker kill", "function kill", "worker terminate", "freeze past the deadline", "redelivered"):
+    for deed in ("worker kill", "function kill", "worker terminate", "freeze past the deadline"):
         assert fired[deed] > 0, deed
     return fired
 
@@ -27,7 +27,10 @@ async def test_rounds_on_each_datastore_are_exact(emulators: Hosts, tmp_path: Pa
         play(on_emulators(emulators("firestore-mode"), tmp_path / "first", 1), 1, length=LENGTH),
         play(on_emulators(emulators("firestore"), tmp_path / "second", 2), 2, length=LENGTH),
     ]
-    for outcome in await asyncio.gather(*rounds):
+    outcomes = await asyncio.gather(*rounds)
+    # On a busy machine those who die may have held nothing yet, but not in both rounds.
+    assert any(outcome.fired["redelivered"] for outcome in outcomes)
+    for outcome in outcomes:
         fired = check(outcome)
         assert fired["service out of reach"] == 2
         assert any(
@@ -37,4 +40,4 @@ async def test_rounds_on_each_datastore_are_exact(emulators: Hosts, tmp_path: Pa
 
 async def test_a_round_on_embedded_is_exact(tmp_path: Path) -> None:
     with local("embedded", tmp_path) as here:
-        check(await play(here, 3, length=LENGTH))
+        assert check(await play(here, 3, length=LENGTH))["redelivered"] > 0

@@ -82,9 +82,10 @@ def test_a_ballot_that_is_not_there_has_no_receipt() -> None:
 
 def test_every_ballot_of_a_tree_of_any_shape_has_a_receipt_that_holds() -> None:
     for size in range(1, 34):
-        rows = made({(0, number): (5, number % 3) for number in range(size)})
-        for number in range(size):
-            proof = certificate.receipt("poll", OPTIONS, rows, number.to_bytes(16, "big"))
+        words = [number << 57 | number for number in range(size)]  # each differs in its first byte and its last
+        rows = made({(0, word): (5, number % 3) for number, word in enumerate(words)})
+        for number, word in enumerate(words):
+            proof = certificate.receipt("poll", OPTIONS, rows, word.to_bytes(16, "big"))
             assert (proof.index, proof.size) == (number, size)
             assert certificate.holds(proof)
 
