@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
@@ -44,10 +45,8 @@ def _run(backend: BackendChoice, state: Path, port: int, streams: int) -> None:
     ):
         workers = [stack.enter_context(here.started(here.worker(stream=stream))) for stream in range(streams)]
         click.echo(f"backend   {here.backend}")
-        for name, value in here.environ.items():
-            if name.endswith("_EMULATOR_HOST"):
-                click.echo(f"          {name}={value}")
-        click.echo(f"          TALLY_RUN_TASK_URL=http://{serve.address}")
+        for name, value in shared(here.environ, f"http://{serve.address}").items():
+            click.echo(f"          {name}={value}")
         click.echo(f"function  http://{serve.address}")
         for worker in workers:
             click.echo(f"worker    http://{worker.address}/health")
@@ -56,6 +55,20 @@ def _run(backend: BackendChoice, state: Path, port: int, streams: int) -> None:
         while serve.running and all(worker.running for worker in workers):
             time.sleep(0.5)
         raise click.ClickException(f"a process ended by itself: see {here.logs}")
+
+
+def shared(environ: Mapping[str, str], url: str) -> dict[str, str]:
+    """Return what commands in another shell need in order to meet on this backend."""
+    hosts = {name: value for name, value in environ.items() if name.endswith("_EMULATOR_HOST")}
+    state = str(Path(environ["TALLY_STATE"]).resolve())
+    return {
+        **hosts,
+        "TALLY_BACKEND": environ["TALLY_BACKEND"],
+        "TALLY_STATE": state,
+        "TALLY_STREAMS": environ["TALLY_STREAMS"],
+        "TALLY_URL": url,
+        "TALLY_RUN_TASK_URL": url,
+    }
 
 
 if __name__ == "__main__":
