@@ -27,7 +27,7 @@ class Variable(NamedTuple):
 
 VARIABLES = (
     Variable("TALLY_BACKEND", "auto", "`cloud`, `emulator`, `embedded`, or `auto` (local work only)"),
-    Variable("TALLY_PROJECT", "tally-local", "Google Cloud project id"),
+    Variable("TALLY_PROJECT", "tally-local", "Google Cloud project id; with `cloud` it must be given"),
     Variable("TALLY_DATABASE", "", "Datastore database id; empty is the default database"),
     Variable("TALLY_TOPIC", "votes", "topic of the votes; that of stream 1 is `votes-1`, and so on"),
     Variable("TALLY_SUBSCRIPTION", "votes", "the worker's pull subscription on it, named likewise"),
@@ -137,8 +137,11 @@ def load(environ: Mapping[str, str]) -> Settings:
     value = {variable.name: environ.get(variable.name) or variable.default for variable in VARIABLES}
     hosts = {name: _host(name, value[name]) for name in value if name.endswith("_EMULATOR_HOST")}
     state = Path(value["TALLY_STATE"])
+    backend = _backend(value["TALLY_BACKEND"], hosts, on_cloud_run=any(name in environ for name in _CLOUD_RUN))
+    if backend == "cloud" and not environ.get("TALLY_PROJECT"):
+        raise ConfigError("TALLY_PROJECT is not set: TALLY_BACKEND=cloud needs the id of the Google Cloud project")
     return Settings(
-        backend=_backend(value["TALLY_BACKEND"], hosts, on_cloud_run=any(name in environ for name in _CLOUD_RUN)),
+        backend=backend,
         project=value["TALLY_PROJECT"],
         database=value["TALLY_DATABASE"],
         topic=value["TALLY_TOPIC"],

@@ -55,6 +55,15 @@ def test_the_cloud_is_not_mixed_with_an_emulator() -> None:
         config.load({"TALLY_BACKEND": "cloud", "PUBSUB_EMULATOR_HOST": "127.0.0.1:8085"})
 
 
+@pytest.mark.parametrize("given", [{}, {"TALLY_PROJECT": ""}])
+def test_the_cloud_wants_its_project_and_local_work_has_one(given: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="TALLY_PROJECT is not set"):
+        config.load({"TALLY_BACKEND": "cloud", **given})
+    emulators = {"PUBSUB_EMULATOR_HOST": "127.0.0.1:1", "DATASTORE_EMULATOR_HOST": "127.0.0.1:2"}
+    assert config.load(given).project == config.load({**emulators, **given}).project == "tally-local"
+    assert config.load({"TALLY_BACKEND": "cloud", "TALLY_PROJECT": "p"}).project == "p"
+
+
 def test_each_variable_is_named_once_and_said() -> None:
     names = [variable.name for variable in config.VARIABLES]
     assert len(names) == len(set(names))

@@ -192,7 +192,8 @@ def test_each_of_several_worker_processes_publishes(embedded: dict[str, str], se
 
 def test_in_the_cloud_public_does_not_start_without_its_ballot_key(tmp_path: Path) -> None:
     environ = {name: value for name, value in os.environ.items() if not name.endswith("_EMULATOR_HOST")}
-    environ |= {"TALLY_BACKEND": "cloud", "TALLY_BALLOT_KEYS": str(tmp_path / "none"), "K_SERVICE": "public"}
+    environ |= {"TALLY_BACKEND": "cloud", "TALLY_PROJECT": "p", "K_SERVICE": "public"}
+    environ["TALLY_BALLOT_KEYS"] = str(tmp_path / "none")
     command = [str(BIN / "functions-framework"), "--source", "functions/main.py", "--target", "public", "--port", "0"]
     ended = subprocess.run(command, env=environ, capture_output=True, timeout=60)
     assert ended.returncode != 0

@@ -45,14 +45,14 @@ def test_a_channel_takes_messages_up_to_its_limit_and_no_larger() -> None:
 async def test_under_test_the_cloud_opens_no_channel() -> None:
     """The suite's environment, which its child processes inherit, has no credentials to find."""
     assert os.environ["GOOGLE_APPLICATION_CREDENTIALS"] == NO_CREDENTIALS
-    backend = await gcp.open(config.load({"TALLY_BACKEND": "cloud"}))
+    backend = await gcp.open(config.load({"TALLY_BACKEND": "cloud", "TALLY_PROJECT": "p"}))
     with pytest.raises(Unavailable, match=NO_CREDENTIALS) as caught:
         await backend.store.get([(("Thing", "a"),)])
     assert caught.value.status == "UNAUTHENTICATED"
 
 
 async def test_nothing_is_prepared_on_the_cloud() -> None:
-    await (await gcp.open(config.load({"TALLY_BACKEND": "cloud"}))).prepare()
+    await (await gcp.open(config.load({"TALLY_BACKEND": "cloud", "TALLY_PROJECT": "p"}))).prepare()
 
 
 async def test_preparing_an_emulator_makes_both_topics_and_their_subscriptions(
