@@ -19,6 +19,7 @@ from tally import bootstrap, config, logs
 from tally.cli.console import import_from_here, run
 from tally.cli.serve import listen
 from tally.clock import SystemClock
+from tally.config import Settings
 from tally.limits import STREAMS
 from tally.tasks import deferred
 from tally.tasks.pace import Bounds
@@ -28,6 +29,7 @@ from tally.web import health
 from tally.web.app import App
 
 HEALTH_SECONDS = 30
+CONCURRENCY = "4:100"
 
 
 @click.command()
@@ -37,7 +39,7 @@ HEALTH_SECONDS = 30
 @click.option("--stream", type=click.IntRange(0, STREAMS - 1), help="Pull this stream, instead of TALLY_STREAM's.")
 @click.option("--queue", "queues", multiple=True, metavar="NAME[=WEIGHT]", help="Run this queue's tasks, not votes.")
 @click.option("--strict", is_flag=True, help="Take from a lighter queue only what the heavier ones leave.")
-@click.option("--concurrency", default="4:100", show_default=True, metavar="MIN:MAX", help="Tasks at a time.")
+@click.option("--concurrency", show_default=CONCURRENCY, metavar="MIN:MAX", help="Tasks at a time.")
 @click.option("--verbose", is_flag=True, help="Log the id of each message pulled.")
 def worker(
     host: str,
@@ -46,7 +48,7 @@ def worker(
     stream: int | None,
     queues: tuple[str, ...],
     strict: bool,
-    concurrency: str,
+    concurrency: str | None,
     verbose: bool,
 ) -> None:
     """Pull votes, count them, acknowledge them, until SIGTERM or SIGINT; or run the tasks of pull queues.
@@ -60,8 +62,11 @@ def worker(
     logs.setup("DEBUG" if verbose else "INFO")
     if queues and stream is not None:
         raise click.UsageError("--stream is of votes and --queue of tasks: a worker takes one or the other")
+    if not queues and (strict or concurrency is not None):
+        raise click.UsageError("--strict and --concurrency are of tasks: name their queues by --queue")
     if queues:
-        _leave(run(_run_tasks(host, port, until_empty, _weights(queues), _bounds(concurrency), strict)))
+        bounds = _bounds(concurrency or CONCURRENCY)
+        _leave(run(_run_tasks(host, port, until_empty, _weights(queues), bounds, strict)))
     sys.exit(run(_work(host, port, until_empty, stream)))
 
 
@@ -114,6 +119,8 @@ async def _work(host: str, port: int, until_empty: bool, stream: int | None) -> 
     settings = config.load(os.environ)
     if stream is not None:
         settings = replace(settings, stream=stream)
+    if not until_empty:
+        warn_of_idle_stream(settings)
     stop = _stopped_by_signals()
     with contextlib.closing(bootstrap.telemetry(settings)) as telemetry:
         async with bootstrap.opened(settings) as backend:
@@ -130,6 +137,19 @@ async def _work(host: str, port: int, until_empty: bool, stream: int | None) -> 
                 gc.collect()
                 gc.freeze()  # what the start made stays: the collector need not look at it with each of its rounds
                 return await worker.run(stop, until_empty=until_empty)
+
+
+def warn_of_idle_stream(settings: Settings) -> None:
+    """Say in the log that nobody publishes to the stream that is pulled, by the settings that functions have too."""
+    if settings.stream >= settings.streams:
+        logs.event(
+            "stream-gets-no-votes",
+            level=logging.WARNING,
+            stream=settings.stream,
+            streams=settings.streams,
+            hint=f"with TALLY_STREAMS={settings.streams} votes go to streams below {settings.streams}: raise it, for"
+            " the functions too; or take what is left of this stream with --until-empty",
+        )
 
 
 async def log_ill_health(health: Callable[[], Health]) -> None:
