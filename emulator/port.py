@@ -22,6 +22,15 @@ def free_port() -> int:
             return port
 
 
+def in_use(port: int) -> bool:
+    """Tell whether a server of this machine's own address could not be started on the port."""
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        return True
+    return False
+
+
 def listens(group: int, port: int) -> bool:
     """Tell whether a process of this group listens on the port. Where the system does not say, believe it."""
     if not (_PROC / "net/tcp").exists():

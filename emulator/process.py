@@ -52,6 +52,7 @@ class Process:
         self.address = f"127.0.0.1:{port}"
         self.log = log_dir / f"{program.name}-{port}.log"
         with self.log.open("ab") as log:  # a second start on the same port must not empty the first one's log
+            self._log_from = log.tell()
             self._child = spawn(program.command(port), environ=program.environ, log=log)
 
     @property
@@ -95,7 +96,7 @@ class Process:
         self._child.wait()
 
     def _end_of_log(self) -> str:
-        return self.log.read_text(errors="replace")[-2_000:]
+        return self.log.read_bytes()[self._log_from :].decode(errors="replace")[-2_000:]
 
 
 def spawn(

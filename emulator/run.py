@@ -10,6 +10,7 @@ import click
 
 from emulator import google
 from emulator.local import BackendChoice, heed_signals, local
+from emulator.port import in_use
 from emulator.process import StartError
 
 _TRY = """\
@@ -29,6 +30,8 @@ Make a poll, vote, and read the result:
 @click.option("--streams", type=click.IntRange(1, 8), default=1, show_default=True, help="Each has a worker.")
 def main(backend: str, state: Path, port: int, streams: int) -> None:
     """Keep Tally running on this machine, until SIGINT or SIGTERM."""
+    if port and in_use(port):
+        raise click.ClickException(f"port {port} is in use: make run ARGS='--port 0' takes a free one")
     heed_signals()
     try:
         _run(cast(BackendChoice, backend), state, port, streams)

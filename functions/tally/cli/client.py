@@ -13,6 +13,7 @@ import msgspec
 from tally.retry import full_jitter
 
 F = TypeVar("F", bound=Callable[..., Any])
+_REMEDY = "is it up? `make run` starts one here, --url or TALLY_URL names another"
 _CONNECTIONS = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
 
 
@@ -66,15 +67,17 @@ class Client:
             return Answer(reply.status, reply.headers, reply.read())
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise Unreachable(f"{self._url} does not answer: {reason}") from error
+            raise Unreachable(f"{self._url} does not answer: {reason}; {_REMEDY}") from error
         finally:
             connection.close()
 
 
-def insist(client: Client, path: str, value: object, give_up: float) -> Answer:
+def insist(
+    client: Client, path: str, value: object, give_up: float, trouble: Callable[[str], object] | None = None
+) -> Answer:
     """Post until the answer is none of a passing trouble, or `give_up` seconds are over: then return or raise the last.
 
-    Only for what may be sent again: a vote with an identity.
+    `trouble` is told of the first one, before the wait. Only for what may be sent again: a vote with an identity.
     """
     until = time.monotonic() + give_up
     random, attempt = Random(), 0
@@ -86,12 +89,16 @@ def insist(client: Client, path: str, value: object, give_up: float) -> Answer:
             if answer.status != 503 and answer.status != 429:
                 return answer
             wait = max(wait, float(answer.headers.get("Retry-After") or 0))
-        except Unreachable:
+            problem = f"the server answers {answer.status}"
+        except Unreachable as error:
             if time.monotonic() + wait > until:
                 raise
+            problem = error.message
         else:
             if time.monotonic() + wait > until:
                 return answer
+        if trouble is not None and attempt == 1:
+            trouble(problem)
         time.sleep(wait)
 
 

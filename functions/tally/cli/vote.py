@@ -35,7 +35,12 @@ def vote(
     if voter is not None and vote_id is not None:
         raise click.UsageError("--voter is for polls that take one ballot a voter, --id for open ones")
     identity = {"voter": voter} if voter is not None else {"id": vote_id or secrets.token_hex(16)}
-    answer = insist(Client(url, token), poll_path(poll_id, "/votes"), {"option": option, **identity}, give_up).json()
+
+    def trouble(problem: str) -> None:
+        click.echo(f"{problem}. Trying again for {give_up:g} s (--give-up).", err=True)
+
+    sent = {"option": option, **identity}
+    answer = insist(Client(url, token), poll_path(poll_id, "/votes"), sent, give_up, trouble).json()
     if as_json:
         print_json(answer)
     else:

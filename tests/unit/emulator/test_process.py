@@ -56,6 +56,17 @@ def test_a_server_that_ends_at_once_is_reported_with_its_log_and_its_neighbour_i
         assert client.connect_ex(("127.0.0.1", port)) != 0
 
 
+def test_what_an_earlier_server_wrote_to_the_log_is_not_reported(tmp_path: Path) -> None:
+    def says(text: str) -> Program:
+        return Program(name="p", command=lambda port: [sys.executable, "-c", f"print({text!r})"], port=1)
+
+    with pytest.raises(StartError, match="it serves"), run([says("it serves")], log_dir=tmp_path):
+        pytest.fail("it has ended")
+    with pytest.raises(StartError, match=r"^p ended with 0:\nit fails\n$"), run([says("it fails")], log_dir=tmp_path):
+        pytest.fail("it has ended")
+    assert (tmp_path / "p-1.log").read_text() == "it serves\nit fails\n"
+
+
 def test_waiting_gives_the_exit_code_or_none_while_it_runs(tmp_path: Path) -> None:
     with run([SERVER], log_dir=tmp_path) as (server,):
         assert server.wait(0.01) is None

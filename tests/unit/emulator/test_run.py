@@ -1,4 +1,7 @@
+import socket
 from pathlib import Path
+
+from click.testing import CliRunner
 
 from emulator import run
 
@@ -24,3 +27,14 @@ def test_another_shell_is_told_all_that_its_commands_need(tmp_path: Path) -> Non
 def test_the_state_is_named_so_that_a_shell_in_another_folder_finds_it() -> None:
     environ = {"TALLY_BACKEND": "embedded", "TALLY_STATE": ".tally", "TALLY_STREAMS": "1"}
     assert run.shared(environ, "http://127.0.0.1:8080")["TALLY_STATE"] == str(Path.cwd() / ".tally")
+
+
+def test_a_port_that_is_in_use_is_refused_before_anything_starts_and_the_way_out_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        ended = CliRunner().invoke(run.main, ["--state", str(tmp_path), "--port", str(port)])
+    assert (ended.exit_code, ended.output) == (
+        1,
+        f"Error: port {port} is in use: make run ARGS='--port 0' takes a free one\n",
+    )
+    assert not list(tmp_path.iterdir())
