@@ -20,7 +20,7 @@ from tally.cli.console import json_option, print_json
 @click.argument("poll_id")
 @click.option("--watch", is_flag=True, help="Go on, with a new answer after each change, until interrupted.")
 def results(url: str, token: str | None, as_json: bool, poll_id: str, watch: bool) -> None:
-    """Show the counts of a poll.
+    """Show the counts of a poll. Where --watch is not on a terminal, each change is one line.
 
     \b
     Example:
@@ -31,12 +31,16 @@ def results(url: str, token: str | None, as_json: bool, poll_id: str, watch: boo
         for answer in answers if watch else [next(answers)]:
             print_json(answer)
         return
+    console = Console()
     if not watch:
-        Console().print(_table(next(answers)))
-        return
-    with Live(auto_refresh=False) as live:
+        console.print(_table(next(answers)))
+    elif console.is_terminal:
+        with Live(console=console, auto_refresh=False) as live:
+            for answer in answers:
+                live.update(_table(answer), refresh=True)
+    else:
         for answer in answers:
-            live.update(_table(answer), refresh=True)
+            click.echo(_line(answer))
 
 
 def _changes(client: Client, path: str) -> Iterator[Any]:
@@ -66,3 +70,9 @@ def _table(answer: dict[str, Any]) -> Table:
     table.add_section()
     table.add_row("total", "hidden until the end" if answer["total"] is None else f"{answer['total']:,}")
     return table
+
+
+def _line(answer: dict[str, Any]) -> str:
+    counts = (f"{option}={count}" for option, count in (answer["counts"] or {}).items())
+    total = "hidden" if answer["total"] is None else answer["total"]
+    return " ".join([answer["as_of"], answer["poll"], answer["status"], f"total={total}", *counts])

@@ -15,6 +15,7 @@ Told = tuple[int, Any, dict[str, str]]
 ACCEPTED: Told = (202, {"ballot": "00" * 16}, {})
 BUSY: Told = (503, {"code": "publish-unconfirmed", "detail": "try again"}, {"Retry-After": "3"})
 HANG_UP: Told = (0, {}, {})
+GONE: Told = (404, {"code": "gone", "detail": "no more"}, {})
 
 
 class Server:
@@ -78,7 +79,8 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_a_vote_is_sent_again_as_the_same_ballot_until_it_is_accepted(server: Server, waits: list[float]) -> None:
     server.answers = [BUSY, HANG_UP, BUSY, ACCEPTED]
     result = server.run("vote", "lunch", "red")
-    assert (result.exit_code, result.output) == (0, f"accepted: ballot {'00' * 16}\n")
+    assert (result.exit_code, result.stdout) == (0, f"accepted: ballot {'00' * 16}\n")
+    assert result.stderr == "the server answers 503. Trying again for 60 s (--give-up).\n"
     bodies = [body for _, _, body, _ in server.requests]
     assert bodies == [bodies[0]] * 4
     assert len(bodies[0]["id"]) >= 16
@@ -138,12 +140,37 @@ def test_a_list_goes_on_to_its_end(server: Server) -> None:
 
 def test_results_are_watched_by_their_tag_through_outages(server: Server, waits: list[float]) -> None:
     counts = {"poll": "lunch", "status": "open", "total": 3, "counts": {"red": 3}}
-    gone: Told = (404, {"code": "gone", "detail": "no more"}, {})
-    server.answers = [(200, counts, {"ETag": '"1"'}), (304, {}, {}), BUSY, HANG_UP, gone]
+    server.answers = [(200, counts, {"ETag": '"1"'}), (304, {}, {}), BUSY, HANG_UP, GONE]
     result = server.run("results", "lunch", "--watch", "--json")
     assert result.exit_code == 1
     assert result.output.count('"total": 3') == 1
     assert [headers.get("If-None-Match") for *_, headers in server.requests] == [None, *['"1"'] * 4]
+
+
+def counted(total: int) -> Told:
+    """A poll's results, whose total is its tag too."""
+    as_of = f"2026-11-30T10:00:0{total}Z"
+    body = {"poll": "lunch", "status": "open", "total": total, "counts": {"red": total, "blue": 0}, "as_of": as_of}
+    return 200, body, {"ETag": f'"{total}"'}
+
+
+def test_results_watched_through_a_pipe_are_a_line_a_change(server: Server, waits: list[float]) -> None:
+    hidden: Told = (200, {**counted(4)[1], "total": None, "counts": None}, {"ETag": '"4"'})
+    server.answers = [counted(1), (304, {}, {}), counted(3), hidden, GONE]
+    result = server.run("results", "lunch", "--watch")
+    assert result.stdout.splitlines() == [
+        "2026-11-30T10:00:01Z lunch open total=1 red=1 blue=0",
+        "2026-11-30T10:00:03Z lunch open total=3 red=3 blue=0",
+        "2026-11-30T10:00:04Z lunch open total=hidden",
+    ]
+
+
+def test_results_watched_as_json_are_a_value_a_change(server: Server, waits: list[float]) -> None:
+    server.answers = [counted(1), (304, {}, {}), counted(3), GONE]
+    printed = server.run("results", "lunch", "--watch", "--json").stdout
+    first, end = json.JSONDecoder().raw_decode(printed)
+    second, _ = json.JSONDecoder().raw_decode(printed[end:].lstrip())
+    assert [first, second] == [counted(1)[1], counted(3)[1]]
 
 
 def test_hidden_results_say_so(server: Server) -> None:
@@ -171,7 +198,19 @@ def test_a_server_that_is_not_there_is_one_line() -> None:
     result = CliRunner().invoke(main, ["results", "lunch", "--url", url])
     assert result.exit_code == 1
     assert result.output.startswith(f"Error: {url} does not answer: ")
+    assert "`make run`" in result.output
+    assert "TALLY_URL" in result.output
     assert result.output.count("\n") == 1
+
+
+def test_a_vote_without_a_server_says_at_once_that_it_tries_and_what_to_do(waits: list[float]) -> None:
+    with Server() as gone:
+        url = gone.url
+    result = CliRunner().invoke(main, ["vote", "lunch", "red", "--url", url, "--give-up", "0.5"])
+    said = result.stderr.splitlines()
+    assert (result.exit_code, result.stdout, len(said), bool(waits)) == (1, "", 2, True)
+    assert "`make run` starts one here, --url or TALLY_URL names another. Trying again for 0.5 s" in said[0]
+    assert said[1].startswith(f"Error: {url} does not answer: ")
 
 
 def test_an_answer_that_is_no_json_is_one_line(server: Server) -> None:
