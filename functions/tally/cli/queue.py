@@ -1,7 +1,9 @@
 """`tally queue …`: the queues, their numbers, what can be done to one as a whole; tasks are in queue_task.py."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import NamedTuple
 
 import click
@@ -25,8 +27,9 @@ from tally.cli.queue_target import (
 )
 from tally.cli.queue_task import add, delete, peek, run_now
 from tally.clock import SECOND, SystemClock
+from tally.errors import NotFound
 from tally.ports import DispatchStats
-from tally.tasks.inspection import Listed
+from tally.tasks.inspection import Listed, TaskInfo
 from tally.tasks.push import PushQueue
 from tally.tasks.queue import PullQueue
 from tally.tasks.start_rate import StartRate
@@ -58,7 +61,7 @@ def list_(queue_name: str | None, state: Listed, limit: int, as_json: bool) -> N
     if queue_name is None:
         _print_queues(run(_numbers()), as_json)
     else:
-        print_tasks(on_pulled(queue_name, lambda target: target.list(state, limit=limit)), as_json)
+        print_tasks(on_pulled(queue_name, partial(_listed, state=state, limit=limit)), as_json)
 
 
 @queue.command()
@@ -151,6 +154,12 @@ def sweep(queue_name: str) -> None:
     click.echo(f"{on_pulled(queue_name, lambda target: target.sweep())} removed")
 
 
+async def _listed(target: PullQueue, *, state: Listed, limit: int) -> Sequence[TaskInfo]:
+    if not await target.known():
+        raise NotFound(f"no queue {target.name} is known: none was ever added to, paused or given a rate by that name")
+    return await target.list(state, limit=limit)
+
+
 async def _stats(target: PullQueue | PushQueue) -> QueueStats | DispatchStats:
     return await target.stats()
 
@@ -164,7 +173,7 @@ class Numbered(NamedTuple):
 
 
 async def _numbers() -> list[Numbered]:
-    """Return the pull queues that were ever added to, and the queues that push."""
+    """Return the pull queues that were ever added to, paused or given a rate, and the queues that push."""
     settings = config.load(os.environ)
     async with bootstrap.opened(settings) as backend:
         queues = bootstrap.pull_queues(backend, World())

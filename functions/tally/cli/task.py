@@ -162,6 +162,7 @@ def list_parked(as_json: bool) -> None:
     for each in found:
         line = each.error.splitlines()[-1] if each.error else ""
         click.echo(f"{each.id}  {_time(each.at)}  {each.call or '?'}  {each.queue}  {each.reason}  {line}")
+    click.echo(f"{len(found)} parked")
 
 
 @parked.command()

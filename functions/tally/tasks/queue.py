@@ -229,6 +229,10 @@ class PullQueue:
         """Remove tombstones that have served their time, where the store does not do so itself; return how many."""
         return await upkeep.sweep(self._rows)
 
+    async def known(self) -> bool:
+        """Say whether it was ever added to, paused or given a rate: a queue is there from then on."""
+        return (await self._rows.record(fresh=True)).version > 0
+
     async def stats(self) -> QueueStats:
         """Count the queue. Each count reads the index, up to COUNTED_ROWS a shard."""
         return await inspection.stats(self._rows)

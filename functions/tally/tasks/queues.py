@@ -1,4 +1,4 @@
-"""The pull queues of a store: each by its name, and their names. A queue is there from its first task on."""
+"""The pull queues of a store: each by its name, and their names. A queue is there once it was added to or set."""
 
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
@@ -30,7 +30,7 @@ class PullQueues:
         self._made: OrderedDict[str, PullQueue] = OrderedDict()
 
     async def names(self) -> AsyncIterator[str]:
-        """Give the names of all queues that were ever added to, in order."""
+        """Give the names of all queues that were ever added to, paused or given a rate, in order."""
         cursor: bytes | None = None
         while True:
             page = await self.page(limits.QUEUES_PER_PAGE, cursor)

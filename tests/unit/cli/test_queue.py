@@ -118,6 +118,22 @@ def test_pause_and_resume_show_in_the_stats(invoke: Invoke) -> None:
     assert invoke("sweep", "mail").output == "0 removed\n"
 
 
+@pytest.mark.parametrize("options", [(), ("--json",), ("--state", "dead")])
+def test_a_list_of_a_queue_that_never_was_says_so(invoke: Invoke, options: tuple[str, ...]) -> None:
+    invoke("add", "mail", "1", "--name", "a")
+    result = invoke("list", "mial", *options)
+    assert (result.exit_code, "no queue mial is known" in result.output) == (1, True)
+    assert [each["name"] for each in json.loads(invoke("list", "--json").output)] == ["mail"]  # asking made none
+
+
+def test_a_queue_that_was_emptied_or_only_paused_is_known(invoke: Invoke) -> None:
+    invoke("add", "mail", "1", "--name", "a")
+    invoke("delete", "mail", "a")
+    invoke("pause", "images")
+    for queue in ("mail", "images"):
+        assert json.loads(invoke("list", queue, "--json").output) == []
+
+
 def test_list_without_a_queue_shows_every_queue_and_its_numbers(environ: dict[str, str], invoke: Invoke) -> None:
     assert json.loads(invoke("list", "--json").output) == []
     environ["TALLY_PUSH_QUEUES"] = "sent"

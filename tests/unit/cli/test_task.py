@@ -63,7 +63,7 @@ def test_a_task_of_a_transaction_that_no_queue_takes_is_listed_tried_again_and_d
     assert shown["id"] in invoke(environ, "parked", "list").output
     assert "0 replayed" in invoke(environ, "parked", "replay", "--all").output
     assert invoke(environ, "parked", "drop", shown["id"]).output == "1 dropped\n"
-    assert invoke(environ, "parked", "list").output == ""
+    assert invoke(environ, "parked", "list").output == "0 parked\n"
 
 
 def test_what_a_transaction_left_is_swept_to_its_queue(environ: dict[str, str]) -> None:
