@@ -19,6 +19,7 @@ from tally.metrics import exposition, instruments
 from tally.metrics.exposition import Exposition
 from tally.metrics.ports import TimedStore
 from tally.metrics.telemetry import SAMPLE_SECONDS, Telemetry
+from tally.ports import Backend
 from tally.retry import RetryPolicy
 from tally.tasks.deferred import Registry
 from tally.tasks.pace import Bounds
@@ -145,19 +146,22 @@ def test_a_queue_shows_its_depth_its_age_and_what_is_in_flight(telemetry: Teleme
     assert samples.value("tally_worker_tasks_limit") == 2
 
 
+def vote_worker(ports: Backend) -> Worker:
+    return Worker(
+        ports.store,
+        ports.puller("votes"),
+        ports.publisher,
+        dead_letter_topic="votes-dead",
+        clock=VirtualClock(),
+        random=Random(1),
+    )
+
+
 def test_the_worker_shows_its_state_and_each_call_its_time(telemetry: Telemetry, run: Go) -> None:
     async def main() -> Samples:
         backend = FakeBackend()
         await backend.prepare()
-        ports = telemetry.timed(backend)
-        worker = Worker(
-            ports.store,
-            ports.puller("votes"),
-            ports.publisher,
-            dead_letter_topic="votes-dead",
-            clock=VirtualClock(),
-            random=Random(1),
-        )
+        worker = vote_worker(telemetry.timed(backend))
         telemetry.watch_worker(worker)
         stop = asyncio.Event()
         working = asyncio.ensure_future(worker.run(stop))
@@ -189,12 +193,30 @@ def test_accepted_votes_are_counted_once_they_are_durable(telemetry: Telemetry, 
     assert run(main()).value("tally_votes_accepted_total") == 3
 
 
-def test_the_log_is_counted_by_action_and_refused_votes_by_reason(telemetry: Telemetry) -> None:
+def test_the_log_is_counted_by_action_and_severity(telemetry: Telemetry) -> None:
     with at_level(logging.INFO):
-        logs.event("votes-refused", poll="secret-poll", reason="unknown-poll", votes=7)
         logs.event("lane-parked", level=logging.ERROR, poll="secret-poll")
     samples = Samples(telemetry.text())
     assert samples.value("tally_events_total", action="lane-parked", severity="ERROR") == 1
+    assert "secret-poll" not in str(samples.samples)
+
+
+def test_votes_that_the_worker_refuses_are_counted_by_reason(telemetry: Telemetry, run: Go) -> None:
+    async def main() -> Samples:
+        backend = FakeBackend()
+        await backend.prepare()
+        batcher = MicroBatcher(backend.publisher, VirtualClock(), Random(1))
+        ballots = [bytes([number] * 16) for number in range(7)]
+        await batcher.add("votes", [Vote("secret-poll", "o", ballot, VirtualClock().now()) for ballot in ballots])
+        stop = asyncio.Event()
+        working = asyncio.ensure_future(vote_worker(backend).run(stop))
+        await asyncio.sleep(3)
+        stop.set()
+        await working
+        return Samples(telemetry.text())
+
+    with at_level(logging.INFO):
+        samples = run(main())
     assert samples.value("tally_votes_refused_total", reason="unknown-poll") == 7
     assert "secret-poll" not in str(samples.samples)
 
