@@ -11,9 +11,8 @@ from typing import NamedTuple
 from tally import limits
 from tally.votes import prices
 from tally.votes.ledger import SEGMENT_RECORDS
-from tally.votes.microbatch import LINGER_SECONDS
 from tally.votes.poll import default_partitions
-from tally.votes.stream import LINGER_SECONDS_AT_MOST
+from tally.votes.stream import linger_seconds
 
 # Assumed of the pipeline, on the careful side of what was measured.
 VOTES_PER_INSTANCE_SECOND = 1_000
@@ -144,9 +143,8 @@ def plan(votes: int, minutes: float, region: str) -> Plan:
 def _flow(rate: float, instances: int, partitions: int) -> _Flow:
     """Return the fewest streams of which none needs more workers than may share it; else as many as there may be."""
     for streams in range(1, limits.STREAMS + 1):
-        linger = min(LINGER_SECONDS * streams, LINGER_SECONDS_AT_MOST)
         # The vote that opens a batch, and those that come to the same stream's while it is open.
-        votes_per_message = min(VOTES_PER_MESSAGE, 1 + rate / instances * linger / streams)
+        votes_per_message = min(VOTES_PER_MESSAGE, 1 + rate / instances * linger_seconds(streams) / streams)
         messages = rate / votes_per_message
         busy = (messages * WORKER_SECONDS_PER_MESSAGE + rate * WORKER_SECONDS_PER_VOTE) / WORKER_LOAD
         flow = _Flow(streams, messages, busy * _share(partitions, streams))

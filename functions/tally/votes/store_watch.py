@@ -13,7 +13,7 @@ from tally.logs import event
 from tally.ports import Delete, Store
 from tally.votes import keys
 
-TRY_EVERY = 5.0
+TRY_EVERY = 5.0  # seconds; a store that is down is tried with a message of votes as often (worker.py)
 # No poll's: outside the alphabet of poll ids. Nothing is ever stored there.
 _KEY = keys.shard("~alive", 0)
 

@@ -29,9 +29,14 @@ class Streams:
 
     @property
     def linger_seconds(self) -> float:
-        """How long a micro-batch stays open: longer with more streams that share the votes, so that a message of each
-        holds as many votes as one stream's would."""
-        return min(LINGER_SECONDS * len(self.topics), LINGER_SECONDS_AT_MOST)
+        """How long a micro-batch stays open."""
+        return linger_seconds(len(self.topics))
+
+
+def linger_seconds(streams: int) -> float:
+    """Return how long a micro-batch stays open: longer with more streams that share the votes, so that a message of
+    each holds as many votes as one stream's would."""
+    return min(LINGER_SECONDS * streams, LINGER_SECONDS_AT_MOST)
 
 
 @lru_cache(CACHED_POLLS)

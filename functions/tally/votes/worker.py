@@ -23,10 +23,9 @@ from tally.votes.inbox import Inbox
 from tally.votes.known_polls import KnownPolls
 from tally.votes.lane import LET_GO_AFTER
 from tally.votes.lanes import Lanes
-from tally.votes.store_watch import StoreWatch
+from tally.votes.store_watch import TRY_EVERY, StoreWatch
 
 PULLS = 4
-TRIAL_PAUSE = 5.0
 STUCK_AFTER = 30.0
 EMPTY_FOR = 20.0
 ONLY_LET_GO_FOR = 60.0
@@ -181,7 +180,7 @@ class Worker:
         """While the store is down, pull one trial message after each pause: one for all Pulls."""
         while self._watch.down and not self._stopping:
             async with self._trial:
-                await self._watch.until_up(TRIAL_PAUSE)
+                await self._watch.until_up(TRY_EVERY)
                 if self._watch.down:  # pragma: no branch  # both happen: the tracer misses one inside an `async with`
                     await self._pull(1)
 
