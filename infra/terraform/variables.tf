@@ -286,7 +286,7 @@ variable "task_worker" {
 }
 
 variable "worker" {
-  description = "The worker: a pool of instances that run all the time, or, with a schedule (cron), a job that counts what waits and ends. Memory: 0.3 GiB and 65 bytes a ballot of the polls that take votes. The count is only the first one: `make scale` changes it."
+  description = "The worker: a pool of instances that run all the time, or, with a schedule (cron), a job that counts what waits and ends. Memory: 0.3 GiB and 67 bytes a ballot of the polls that take votes (40 as they are kept, the rest to load them). The count is only the first one: `make scale` changes it."
   type = object({
     instances  = optional(number, 1)
     cpu        = optional(number, 1)

@@ -1,4 +1,7 @@
-"""`make bench`: every figure as a ratio measured in the same run, beside what people would use instead."""
+"""`make bench`: every figure as a ratio measured in the same run, beside what people would use instead.
+
+Section `celery` needs redis-server and what `make bench-celery` installs, and says so where they are not there.
+"""
 
 import datetime
 import statistics

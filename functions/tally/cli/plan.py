@@ -26,7 +26,7 @@ from tally.votes.scale import Plan
     help="Region, for its prices and quotas.",
 )
 def plan(as_json: bool, votes: int, minutes: float, region: str) -> None:
-    """Say what an event needs: instances, partitions, workers, warm-up, cost; and which limit binds first.
+    """Say what an event needs: instances, partitions, streams, workers, warm-up, cost; and which limit binds first.
 
     A model on list prices and default quotas. Votes come in a rush: plan for the minutes in which most of them come.
 

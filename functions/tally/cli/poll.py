@@ -123,7 +123,7 @@ def patch(
 @json_option
 @click.argument("poll_id")
 def close(url: str, token: str | None, as_json: bool, poll_id: str) -> None:
-    """End a poll in five seconds from now.
+    """End a poll in five seconds from now. Votes taken until then count, and show in its results seconds later.
 
     \b
     Example:

@@ -1,7 +1,7 @@
 """Every metric, in one table: name, kind, unit, labels, what it counts. The README's table is made from it.
 
 Names are OpenTelemetry's; Prometheus has `_` for `.`, and ends with `_seconds` or `_total`. No label has a value that a
-caller chooses: no poll, voter, run or task name.
+caller chooses: no poll, voter or run; `task` and `queue` are names that the program knows, or `other`.
 """
 
 from collections.abc import Mapping
