@@ -2,9 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine
 from random import Random
-from typing import Any
 
 import pytest
 
@@ -24,13 +22,11 @@ from tally.tasks.semaphore import Concurrent, Semaphores
 from tally.tasks.system import TaskSystem
 from tally.testing.clock import VirtualClock
 from tally.testing.dispatcher import FakeDispatcher
-from tally.testing.loop import VirtualLoop
 from tally.testing.process import Process
 from tally.testing.process import current as current_process
 from tally.testing.store import FakeStore
+from tests.unit.tasks.conftest import Go
 from tests.unit.tasks.test_runner import Line
-
-Go = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 class World:
@@ -78,11 +74,6 @@ class World:
 @pytest.fixture
 def world() -> World:
     return World()
-
-
-@pytest.fixture
-def run(tally_loop: VirtualLoop) -> Go:
-    return tally_loop.run
 
 
 def test_no_more_runs_of_a_key_are_at_work_than_its_limit_and_waiting_uses_up_nothing(world: World, run: Go) -> None:

@@ -1,7 +1,7 @@
 """Embedded's push queues: the Dispatcher port on a store, and the loop that sends, in virtual time."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -17,11 +17,9 @@ from tally.tasks.push_entities import TOMBSTONE, entry_of, task_of, to_entity, u
 from tally.tasks.push_loop import LEASE, PushLoop
 from tally.tasks.rate import RateLimits
 from tally.testing.clock import VirtualClock
-from tally.testing.loop import VirtualLoop
 from tally.testing.process import Process
 from tally.testing.store import FakeStore
-
-Go = Callable[[Coroutine[Any, Any, Any]], Any]
+from tests.unit.tasks.conftest import Go
 
 
 class World:
@@ -73,11 +71,6 @@ class World:
 @pytest.fixture
 def world() -> World:
     return World()
-
-
-@pytest.fixture
-def run(tally_loop: VirtualLoop) -> Go:
-    return tally_loop.run
 
 
 def test_tasks_are_sent_at_their_times_and_once(world: World, run: Go) -> None:

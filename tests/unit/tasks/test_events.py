@@ -21,8 +21,8 @@ from tally.testing.clock import VirtualClock
 from tally.testing.loop import VirtualLoop
 from tally.testing.process import Process
 from tally.testing.store import FakeStore
+from tests.unit.tasks.conftest import Go
 
-Go = Callable[[Coroutine[Any, Any, Any]], Any]
 TWICE = RetryPolicy(max_attempts=2, min_backoff=10.0, max_backoff=10.0)
 
 
@@ -56,11 +56,6 @@ class World:
 @pytest.fixture
 def world() -> World:
     return World()
-
-
-@pytest.fixture
-def run(tally_loop: VirtualLoop) -> Go:
-    return tally_loop.run
 
 
 async def fine() -> int:

@@ -2,10 +2,9 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 from random import Random
-from typing import Any
 
 import pytest
 
@@ -22,8 +21,7 @@ from tally.testing.clock import VirtualClock
 from tally.testing.loop import VirtualLoop
 from tally.testing.process import Process
 from tally.testing.store import FakeStore
-
-Go = Callable[[Coroutine[Any, Any, Any]], Any]
+from tests.unit.tasks.conftest import Go
 
 
 class World:
@@ -50,11 +48,6 @@ class World:
 @pytest.fixture
 def world() -> World:
     return World()
-
-
-@pytest.fixture
-def run(tally_loop: VirtualLoop) -> Go:
-    return tally_loop.run
 
 
 def test_a_call_goes_through_a_pull_queue_to_its_result(world: World, run: Go) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any
 
@@ -23,11 +22,11 @@ from tally.testing.eager import eager
 from tally.testing.loop import VirtualLoop
 from tally.testing.process import Process
 from tally.testing.store import FakeStore
+from tests.unit.tasks.conftest import Go
 from tests.unit.tasks.pull import Watched
 from tests.unit.tasks.pull import World as Pull
 from tests.unit.tasks.pull import run as pull
 
-Go = Callable[[Coroutine[Any, Any, Any]], Any]
 RULE = Gather(max_size=5, max_delay=60, grace=20)
 
 
@@ -70,11 +69,6 @@ class World:
 @pytest.fixture
 def world() -> World:
     return World()
-
-
-@pytest.fixture
-def run(tally_loop: VirtualLoop) -> Go:
-    return tally_loop.run
 
 
 def test_so_many_items_are_handed_over_at_once() -> None:

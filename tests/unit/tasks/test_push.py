@@ -1,7 +1,6 @@
 """Push queues: what is sent to the service, and what `run_task` does with what the service sends."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
@@ -21,10 +20,9 @@ from tally.tasks.system import TaskSystem
 from tally.tasks.task import Task
 from tally.testing.clock import VirtualClock
 from tally.testing.dispatcher import FakeDispatcher
-from tally.testing.loop import VirtualLoop
 from tally.testing.store import FakeStore
+from tests.unit.tasks.conftest import Go
 
-Go = Callable[[Coroutine[Any, Any, Any]], Any]
 DAY = 86_400
 ACCOUNT = "tasks@p.iam.gserviceaccount.com"
 TARGET = Target(url="https://run.example/base", audience="https://run.example")
@@ -95,11 +93,6 @@ class World:
 @pytest.fixture
 def world() -> World:
     return World()
-
-
-@pytest.fixture
-def run(tally_loop: VirtualLoop) -> Go:
-    return tally_loop.run
 
 
 def test_a_call_is_pushed_to_run_task_with_a_token_for_its_service(world: World, run: Go) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
@@ -20,12 +19,11 @@ from tally.tasks.run import State
 from tally.tasks.system import TaskSystem
 from tally.tasks.task import Task
 from tally.testing.clock import VirtualClock
-from tally.testing.loop import VirtualLoop
 from tally.testing.store import FakeStore
+from tests.unit.tasks.conftest import Go
 
 ROOT = Path(__file__).parents[3]
 README = Path(deferred.__file__).with_name("README.md")
-Go = Callable[[Coroutine[Any, Any, Any]], Any]
 
 TASK, QUEUE, RUNNER, EXECUTOR, PUSH, POOL, CODEC, EVENTS, RETRY, HERE = (
     "unit/tasks/test_task.py",
@@ -351,11 +349,6 @@ class World:
 @pytest.fixture
 def world() -> World:
     return World()
-
-
-@pytest.fixture
-def run(tally_loop: VirtualLoop) -> Go:
-    return tally_loop.run
 
 
 def test_a_task_tells_its_size_its_time_and_that_it_is_in(world: World, run: Go) -> None:

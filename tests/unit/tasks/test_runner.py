@@ -2,7 +2,6 @@
 
 import asyncio
 import heapq
-from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from itertools import pairwise
 from random import Random
@@ -24,8 +23,8 @@ from tally.tasks.run import State
 from tally.tasks.runner import Runner
 from tally.tasks.task import Unique
 from tally.testing.clock import VirtualClock
-from tally.testing.loop import VirtualLoop
 from tally.testing.store import FakeStore
+from tests.unit.tasks.conftest import Go
 
 FAST = RetryPolicy(max_attempts=3, min_backoff=1.0, max_backoff=10.0)
 
@@ -103,14 +102,6 @@ class World:
 @pytest.fixture
 def world() -> World:
     return World()
-
-
-@pytest.fixture
-def run(tally_loop: VirtualLoop) -> Callable[[Coroutine[Any, Any, Any]], Any]:
-    return tally_loop.run
-
-
-Go = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 @pytest.mark.parametrize("kind", ["async", "plain"])

@@ -1,9 +1,7 @@
 """Places of a key on the fake store, in virtual time."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from random import Random
-from typing import Any
 
 import pytest
 
@@ -15,11 +13,9 @@ from tally.tasks.run import Claimed, Run, State
 from tally.tasks.runs import Runs
 from tally.tasks.semaphore import TRUST, Concurrent, Place, Places, Semaphores
 from tally.testing.clock import VirtualClock
-from tally.testing.loop import VirtualLoop
 from tally.testing.store import FakeStore
+from tests.unit.tasks.conftest import Go
 from tests.unit.tasks.pull import Watched
-
-Go = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 class World:
@@ -60,11 +56,6 @@ class Mute:
 @pytest.fixture
 def world() -> World:
     return World()
-
-
-@pytest.fixture
-def run(tally_loop: VirtualLoop) -> Go:
-    return tally_loop.run
 
 
 @pytest.mark.parametrize(
