@@ -25,8 +25,8 @@ from tally.testing.dispatcher import FakeDispatcher
 from tally.testing.process import Process
 from tally.testing.process import current as current_process
 from tally.testing.store import FakeStore
+from tests.unit.tasks.calls import Line
 from tests.unit.tasks.conftest import Go
-from tests.unit.tasks.test_runner import Line
 
 
 class World:

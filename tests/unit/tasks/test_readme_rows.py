@@ -25,7 +25,23 @@ from tests.unit.tasks.conftest import Go
 ROOT = Path(__file__).parents[3]
 README = Path(deferred.__file__).with_name("README.md")
 
-TASK, QUEUE, RUNNER, EXECUTOR, PUSH, POOL, CODEC, EVENTS, RETRY, HERE = (
+(
+    TASK,
+    QUEUE,
+    RUNNER,
+    EXECUTOR,
+    PUSH,
+    POOL,
+    CODEC,
+    EVENTS,
+    RETRY,
+    HERE,
+    RETRIES,
+    DEFERRED,
+    CLAIMS,
+    CONTEXT,
+    MIDDLEWARE,
+) = (
     "unit/tasks/test_task.py",
     "unit/tasks/test_queue.py",
     "unit/tasks/test_runner.py",
@@ -36,6 +52,11 @@ TASK, QUEUE, RUNNER, EXECUTOR, PUSH, POOL, CODEC, EVENTS, RETRY, HERE = (
     "unit/tasks/test_events.py",
     "unit/test_retry.py",
     "unit/tasks/test_readme_rows.py",
+    "unit/tasks/test_retries.py",
+    "unit/tasks/test_deferred.py",
+    "unit/tasks/test_claims.py",
+    "unit/tasks/test_context.py",
+    "unit/tasks/test_middleware.py",
 )
 CLI, CLI_TASK, WEB = "unit/cli/test_queue.py", "unit/cli/test_task.py", "unit/web/test_queues.py"
 SHELL = "integration/tasks/test_task_functions.py::test_the_command_line_calls_shows_lists_and_replays"
@@ -108,15 +129,15 @@ ROWS = {
     "queue.yaml `rate`, `bucket_size`": ["conformance/test_queue.py::test_a_rate_holds_for_all_who_lease"],
     "ModifyTaskLease as a lock": ["unit/tasks/test_lock.py::test_a_zombie_writes_nothing_after_another_took_the_lock"],
     # Handles and what is around a run
-    "`handle.status()`": [f"{RUNNER}::test_a_failure_is_retried_by_the_policy_and_then_parked_with_its_traceback"],
+    "`handle.status()`": [f"{RETRIES}::test_a_failure_is_retried_by_the_policy_and_then_parked_with_its_traceback"],
     "`handle.result(timeout)`": [
         f"{PUSH}::test_a_failed_run_says_so_to_its_handle",
-        f"{RUNNER}::test_result_without_a_worker_gives_up_after_its_timeout",
+        f"{DEFERRED}::test_result_without_a_worker_gives_up_after_its_timeout",
     ],
     "`tally task run`": [f"{CLI_TASK}::test_a_call_that_waits_is_run_now"],
     "`handle.cancel()`": [
-        f"{RUNNER}::test_a_cancelled_call_never_starts",
-        f"{RUNNER}::test_a_running_call_is_cancelled_within_a_beat",
+        f"{CLAIMS}::test_a_cancelled_call_never_starts",
+        f"{CLAIMS}::test_a_running_call_is_cancelled_within_a_beat",
         f"{EVENTS}::test_a_cancelled_run_is_lost_to_its_worker_and_nothing_else_is_told",
     ],
     "`handle.forget()`": [f"{RUNNER}::test_a_task_forgotten_while_it_runs_ends_quietly"],
@@ -125,9 +146,9 @@ ROWS = {
         f"{CLI_TASK}::test_a_task_of_a_transaction_that_no_queue_takes_is_listed_tried_again_and_dropped",
     ],
     "`current().run(call)`": ["unit/test_sync.py::test_a_plain_task_function_makes_calls_on_the_workers_loop"],
-    "`current()`": [f"{RUNNER}::test_the_context_tells_what_a_task_may_know"],
+    "`current()`": [f"{CONTEXT}::test_the_context_tells_what_a_task_may_know"],
     "`use(Middleware())`": [
-        f"{RUNNER}::test_middleware_sees_every_run_and_cannot_break_it",
+        f"{MIDDLEWARE}::test_middleware_sees_every_run_and_cannot_break_it",
         f"{EVENTS}::test_middleware_is_told_too",
     ],
     '`@on("failed", "dead-lettered")`': [f"{EVENTS}::test_a_function_is_told_of_the_kinds_that_it_named"],
@@ -144,39 +165,39 @@ ROWS = {
         "unit/tasks/test_transactional_calls.py::test_a_call_in_a_commit_runs_once_and_only_if_it_was_applied"
     ],
     "`_url`, `_target`": [f"{PUSH}::test_a_call_is_pushed_to_run_task_with_a_token_for_its_service"],
-    "Go `delay.Func(key, f)`, `MustRegister`": [f"{RUNNER}::test_a_name_may_be_registered_once"],
+    "Go `delay.Func(key, f)`, `MustRegister`": [f"{DEFERRED}::test_a_name_may_be_registered_once"],
     "Go `f.Task(…)`, to be changed and added": [
-        f"{RUNNER}::test_task_shows_the_call_as_any_language_may_write_it",
+        f"{DEFERRED}::test_task_shows_the_call_as_any_language_may_write_it",
         f"{HERE}::test_a_call_as_a_task_runs_from_the_queue_it_is_added_to",
     ],
     "the current namespace, which a task takes over": [
         f"{HERE}::test_headers_and_trace_go_from_a_call_to_its_run_and_on_to_the_calls_that_it_makes",
         f"{HERE}::test_a_call_may_be_for_another_namespace_than_its_maker",
     ],
-    "Go `delay.RequestHeaders(ctx)`": [f"{RUNNER}::test_the_context_tells_what_a_task_may_know"],
+    "Go `delay.RequestHeaders(ctx)`": [f"{CONTEXT}::test_the_context_tells_what_a_task_may_know"],
     "a large call goes to an entity, and loses `transactional`": [
         f"{RUNNER}::test_arguments_and_results_of_any_size_travel"
     ],
-    "`SingularTaskFailure`": [f"{RUNNER}::test_retry_that_counts_meets_the_limit"],
-    "`PermanentTaskFailure`": [f"{RUNNER}::test_discard_ends_a_run_without_retry_or_dead_letter"],
+    "`SingularTaskFailure`": [f"{RETRIES}::test_retry_that_counts_meets_the_limit"],
+    "`PermanentTaskFailure`": [f"{RETRIES}::test_discard_ends_a_run_without_retry_or_dead_letter"],
     "any exception, a Go `error`": [
-        f"{RUNNER}::test_a_failure_is_retried_by_the_policy_and_then_parked_with_its_traceback"
+        f"{RETRIES}::test_a_failure_is_retried_by_the_policy_and_then_parked_with_its_traceback"
     ],
     "unknown key or undecodable: logged and dropped": [
-        f"{RUNNER}::test_an_unknown_task_is_tried_for_a_while_then_parked_and_replayed_after_the_deploy",
-        f"{RUNNER}::test_what_is_no_call_is_parked_at_once",
+        f"{RETRIES}::test_an_unknown_task_is_tried_for_a_while_then_parked_and_replayed_after_the_deploy",
+        f"{RETRIES}::test_what_is_no_call_is_parked_at_once",
     ],
     # Celery and machinery
-    "`@app.task(name=)`": [f"{RUNNER}::test_a_name_may_be_registered_once"],
+    "`@app.task(name=)`": [f"{DEFERRED}::test_a_name_may_be_registered_once"],
     "`delay(…)`, `apply_async(…)`": [f"{RUNNER}::test_delay_and_eta_are_kept"],
     "`countdown`, `eta`, `expires`": [
         f"{RUNNER}::test_delay_and_eta_are_kept",
-        f"{RUNNER}::test_an_expired_call_is_parked_and_does_not_run",
+        f"{RETRIES}::test_an_expired_call_is_parked_and_does_not_run",
     ],
     "`queue`, `routing_key`, `task_routes`": [f"{HERE}::test_the_options_of_a_call_override_its_functions"],
     "`task_id`": [
-        f"{RUNNER}::test_a_name_is_taken_once_and_gives_the_same_handle",
-        f"{RUNNER}::test_a_unique_call_may_come_again_after_its_period",
+        f"{DEFERRED}::test_a_name_is_taken_once_and_gives_the_same_handle",
+        f"{DEFERRED}::test_a_unique_call_may_come_again_after_its_period",
     ],
     "`headers`": [f"{HERE}::test_headers_and_trace_go_from_a_call_to_its_run_and_on_to_the_calls_that_it_makes"],
     "`priority`": [f"{EXECUTOR}::test_priorities"],
@@ -186,13 +207,13 @@ ROWS = {
         f"{RETRY}::test_fibonacci_delays_are_those_of_machinery",
     ],
     "`autoretry_for`, `dont_autoretry_for`, `throws`; asynq `IsFailure`": [
-        f"{RUNNER}::test_only_the_named_errors_are_retried",
-        f"{RUNNER}::test_a_fatal_error_is_not_retried",
-        f"{RUNNER}::test_an_error_that_is_no_failure_uses_up_no_attempt_and_is_not_tried_ever_so_fast",
+        f"{RETRIES}::test_only_the_named_errors_are_retried",
+        f"{RETRIES}::test_a_fatal_error_is_not_retried",
+        f"{RETRIES}::test_an_error_that_is_no_failure_uses_up_no_attempt_and_is_not_tried_ever_so_fast",
     ],
     "`self.retry(countdown=)`": [
-        f"{RUNNER}::test_retry_asks_for_another_run_at_a_time_of_its_own",
-        f"{RUNNER}::test_retry_that_counts_meets_the_limit",
+        f"{RETRIES}::test_retry_asks_for_another_run_at_a_time_of_its_own",
+        f"{RETRIES}::test_retry_that_counts_meets_the_limit",
     ],
     "`rate_limit` (of one worker)": ["unit/tasks/test_throttle.py::test_executors_start_no_more_runs_than_the_rate"],
     "river snooze, asynq groups, asynq and river concurrency limits, river `JobCompleteTx`": [
@@ -201,29 +222,29 @@ ROWS = {
         "unit/tasks/test_admission.py::test_no_more_runs_of_a_key_are_at_work_than_its_limit_and_waiting_uses_up_nothing",
         "unit/tasks/test_gather.py::test_tasks_and_writes_are_settled_together_or_not_at_all",
     ],
-    "`Ignore`, `Reject`": [f"{RUNNER}::test_discard_ends_a_run_without_retry_or_dead_letter"],
+    "`Ignore`, `Reject`": [f"{RETRIES}::test_discard_ends_a_run_without_retry_or_dead_letter"],
     "`time_limit`, `soft_time_limit`": [
         f"{RUNNER}::test_a_timeout_fails_the_attempt",
-        f"{RUNNER}::test_the_context_tells_what_a_task_may_know",
+        f"{CONTEXT}::test_the_context_tells_what_a_task_may_know",
     ],
     "`acks_late`, `reject_on_worker_lost`": [f"{EXECUTOR}::test_what_a_dead_worker_held_is_run_by_another"],
     "`track_started`, states": [f"{HERE}::test_every_state_is_seen_in_its_time"],
-    "`update_state(meta=)`": [f"{RUNNER}::test_progress_is_seen_while_the_task_runs"],
-    "`self.request`": [f"{RUNNER}::test_the_context_tells_what_a_task_may_know"],
+    "`update_state(meta=)`": [f"{CONTEXT}::test_progress_is_seen_while_the_task_runs"],
+    "`self.request`": [f"{CONTEXT}::test_the_context_tells_what_a_task_may_know"],
     "`before_start`, `on_success`, `on_failure`, `on_retry`, signals": [
-        f"{RUNNER}::test_middleware_sees_every_run_and_cannot_break_it"
+        f"{MIDDLEWARE}::test_middleware_sees_every_run_and_cannot_break_it"
     ],
     "events, `task-*` signals": [f"{EVENTS}::test_each_way_of_a_run_is_told_in_order"],
     "`AsyncResult.get(timeout)`, `.state`, `.traceback`": [f"{PUSH}::test_a_failed_run_says_so_to_its_handle"],
     "`forget()`, `revoke()`, `terminate`": [
         f"{RUNNER}::test_a_task_forgotten_while_it_runs_ends_quietly",
-        f"{RUNNER}::test_a_running_call_is_cancelled_within_a_beat",
+        f"{CLAIMS}::test_a_running_call_is_cancelled_within_a_beat",
     ],
     "`result_expires`, `ignore_result`": [f"{RUNNER}::test_a_record_lives_as_long_as_it_is_kept"],
     "pydantic arguments": [f"{CODEC}::test_arguments_arrive_as_they_were_sent"],
     "`task_always_eager`": ["unit/testing/test_eager.py::test_retries_follow_at_once"],
     "unregistered task": [
-        f"{RUNNER}::test_an_unknown_task_is_tried_for_a_while_then_parked_and_replayed_after_the_deploy"
+        f"{RETRIES}::test_an_unknown_task_is_tried_for_a_while_then_parked_and_replayed_after_the_deploy"
     ],
     "`--concurrency`, `--autoscale`": [f"{EXECUTOR}::test_concurrency_follows_the_backlog_between_its_bounds"],
     "warm shutdown": [
