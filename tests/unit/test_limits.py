@@ -14,9 +14,10 @@ WEB, INTAKE, WORKER, LEDGER = (
     "votes/test_worker_limits.py",
     "votes/test_ledger.py",
 )
-TASK, QUEUE, TASKS, HTTP = (
+TASK, QUEUE, LEASE, TASKS, HTTP = (
     "tasks/test_task.py",
     "tasks/test_queue.py",
+    "tasks/test_lease.py",
     "tasks/test_task_limits.py",
     "web/test_queues.py",
 )
@@ -92,9 +93,9 @@ TESTS: dict[str, tuple[str, str]] = {
     "HEADER_BYTES": (TASK, "test_what_is_past_a_size_limit_is_too_large"),
     "BLOB_BYTES": (TASKS, "test_a_blob_past_its_limit_is_refused"),
     "INLINE_BYTES": (TASKS, "test_a_larger_payload_lies_beside_its_row"),
-    "LEASE_TASKS": (QUEUE, "test_a_lease_out_of_bounds_is_refused"),
-    "LEASE_SECONDS": (QUEUE, "test_a_lease_out_of_bounds_is_refused"),
-    "LEASE_BYTES": (QUEUE, "test_one_lease_gives_no_more_bytes_than_its_limit_but_always_one_task"),
+    "LEASE_TASKS": (LEASE, "test_a_lease_out_of_bounds_is_refused"),
+    "LEASE_SECONDS": (LEASE, "test_a_lease_out_of_bounds_is_refused"),
+    "LEASE_BYTES": (LEASE, "test_one_lease_gives_no_more_bytes_than_its_limit_but_always_one_task"),
     "LEASE_WAIT_SECONDS": (TASKS, "test_a_lease_waits_for_so_long_at_most"),
     "LEASE_WAIT_HTTP_SECONDS": HTTP_WRONG,
     "TASKS_PER_REQUEST": HTTP_WRONG,
@@ -105,7 +106,7 @@ TESTS: dict[str, tuple[str, str]] = {
     "QUEUE_SHARDS": (QUEUE, "test_the_number_of_shards_is_kept_and_checked"),
     "COUNTED_ROWS": (TASKS, "test_stats_count_up_to_their_limit_and_then_say_at_least"),
     "LISTED_TASKS": (TASKS, "test_a_listing_shows_so_many_tasks"),
-    "ERROR_BYTES": (QUEUE, "test_reject_makes_a_dead_letter_at_once_and_cuts_a_long_error"),
+    "ERROR_BYTES": ("tasks/test_dead_tasks.py", "test_reject_makes_a_dead_letter_at_once_and_cuts_a_long_error"),
     "DELAY_SECONDS": WRONG,
     "DISPATCH_SECONDS_MIN": DEADLINE,
     "DISPATCH_SECONDS": DEADLINE,
