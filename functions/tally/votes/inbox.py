@@ -229,7 +229,11 @@ class Inbox:
         self._unacknowledged -= len(self._acks) - len(ready)
         self._acks = []
         parts = [ready[start : start + limits.ACK_IDS] for start in range(0, len(ready), limits.ACK_IDS)]
-        outcomes = await asyncio.gather(*(self._acknowledge_part(part) for part in parts))
+        try:
+            outcomes = await asyncio.gather(*(self._acknowledge_part(part) for part in parts))
+        except asyncio.CancelledError:
+            self._acks += ready  # for the flush: nobody knows which arrived
+            raise
         self._room.set()
         return all(outcomes)
 

@@ -250,8 +250,11 @@ class Worker:
         self._lanes.flush()
         if self._lanes.running:
             await asyncio.wait(list(self._lanes.running.values()), timeout=begun + FLUSH_END - self._time())
-        for task in (inbox, *self._lanes.running.values()):
+        abandoned = [inbox, *self._lanes.running.values()]
+        for task in abandoned:
             task.cancel()
+        # What was in flight is the inbox's again once they have ended.
+        await asyncio.wait(abandoned, timeout=max(0.0, begun + ACKS_END - self._time()))
         for finish, end in ((self._inbox.flush, ACKS_END), (self._inbox.release_all, RELEASE_END)):
             try:
                 async with asyncio.timeout(max(0.0, begun + end - self._time())):

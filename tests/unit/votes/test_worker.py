@@ -547,6 +547,37 @@ def test_sigterm_flushes_what_waits(play: Callable[[Scene], None]) -> None:
     play(scene)
 
 
+def test_sigterm_acknowledges_what_was_settled_even_if_that_was_under_way(play: Callable[[Scene], None]) -> None:
+    async def scene(pipeline: Pipeline, store: ScriptedStore) -> None:
+        made = poll(partitions=1)
+        await pipeline.prepare(made)
+        puller, publisher = pipeline.backend.puller("votes"), pipeline.backend.publisher
+        acknowledge, publish = puller.acknowledge, publisher.publish
+
+        async def slow_acknowledge(ack_ids: Sequence[str]) -> None:
+            await asyncio.sleep(1)
+            await acknowledge(ack_ids)
+
+        async def slow_publish(topic: str, messages: Sequence[Outgoing]) -> Sequence[str]:
+            await asyncio.sleep(1)
+            return await publish(topic, messages)
+
+        async with Running(pipeline.worker()) as running:
+            await asyncio.sleep(3)
+            puller.acknowledge = slow_acknowledge  # type: ignore[method-assign]  # the slowness
+            await pipeline.publish(votes(made, [1], pipeline.clock.now()))
+            await publish("votes", [Outgoing(b"junk", {})])
+            publisher.publish = slow_publish  # type: ignore[method-assign]  # the slowness
+            await running.until(lambda: running.settled() == 2, 5)
+        puller.acknowledge, publisher.publish = acknowledge, publish  # type: ignore[method-assign]
+        assert running.worker.health().body["dead_letters"] == 1
+        await asyncio.sleep(20)
+        assert await puller.pull(10) == []
+        assert [letter.data for letter in await pipeline.dead_letters()] == [b"junk"]
+
+    play(scene)
+
+
 def test_what_a_worker_holds_is_bounded_and_flows_on(
     play: Callable[[Scene], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
