@@ -92,6 +92,7 @@ class Lane:
         # Votes that were refused alone, and how far the ledger had come at the first read after that (None: not read).
         self._suspects: dict[tuple[int, int], int | None] = {}
         self._next_commit = 0.0
+        self._pausing: asyncio.Timeout | None = None
 
     @property
     def parked(self) -> bool:
@@ -99,6 +100,12 @@ class Lane:
 
     def add(self, votes: Waiting) -> None:
         self.waiting.append(votes)
+
+    def hurry(self) -> None:
+        """End a pause within some seconds, each lane at a moment of its own."""
+        if self._pausing is not None and not self._pausing.expired():
+            soon = self._time() + full_jitter(1, base=_PARK_BASE, cap=_PARK_CAP, random=self._random)
+            self._pausing.reschedule(min(soon, self._pausing.when() or soon))
 
     async def run(self) -> None:
         """Commit until nothing waits; once the worker flushes, only as long as it succeeds. Raises UnsafeStore."""
@@ -241,10 +248,12 @@ class Lane:
         if seconds <= 0 or self.flush.is_set():
             return
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(seconds) as self._pausing:
                 await self.flush.wait()
         except TimeoutError:
             pass
+        finally:
+            self._pausing = None
 
 
 def _first(count: int, length: int) -> Mask:

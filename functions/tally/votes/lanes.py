@@ -59,6 +59,7 @@ class Lanes:
         self._polls = polls
         self._inbox = inbox
         self._watch = watch
+        watch.on_up = self._hurry
         self._clock = clock
         self._random = random
         self._spawn = spawn
@@ -118,6 +119,11 @@ class Lanes:
         """Let every lane commit now what it has, without pauses."""
         for lane in self.lanes.values():
             lane.flush.set()
+
+    def _hurry(self) -> None:
+        """Let parked lanes, whose pauses may be a minute long, try a store that is up again."""
+        for lane in self.parked():
+            lane.hurry()
 
     def housekeep(self) -> None:
         """Once a second: drop what is least recently used beyond the memory bound."""

@@ -1,29 +1,36 @@
 """Is the store down, or only a partition of it? A partition that fails cannot tell, least of all when it is alone.
 
-So once votes have failed to be committed for a while, and none has been, the worker tries the store itself, on a key of
-its own that nothing can poison: a lookup, then a commit. Reads that succeed prove nothing: the permission to write may
-be gone.
+So once votes have failed to be committed for a while, and none has been, the worker tries the store itself, on a key
+that nothing can poison: a lookup, an entity made, the entity deleted. Reads that succeed prove nothing, for the
+permission to write may be gone; nor do deletes, which a disk that is full still takes.
 """
 
 import asyncio
 import logging
+from collections.abc import Callable
+from random import Random
 
 from tally.errors import BackendError, Unavailable
 from tally.logs import event
-from tally.ports import Delete, Store
+from tally.ports import Delete, Entity, Store, Upsert
 from tally.votes import keys
 
 TRY_EVERY = 5.0  # seconds; a store that is down is tried with a message of votes as often (worker.py)
-# No poll's: outside the alphabet of poll ids. Nothing is ever stored there.
-_KEY = keys.shard("~alive", 0)
+# Workers draw a key for each trial: they seldom meet, and those that die half-way leave no more than so many entities.
+KEYS = 16
 
 
 class StoreWatch:
-    """`failing_since`: loop time of the first failure since a commit or a trial succeeded; None: there is none."""
+    """`failing_since`: loop time of the first failure since a commit or a trial succeeded; None: there is none.
 
-    def __init__(self, store: Store) -> None:
+    `on_up` is called when a store that was down is up again.
+    """
+
+    def __init__(self, store: Store, random: Random) -> None:
         self.failing_since: float | None = None
+        self.on_up: Callable[[], None] = lambda: None
         self._store = store
+        self._random = random
         self._time = asyncio.get_running_loop().time
         self._up = asyncio.Event()
         self._up.set()
@@ -41,11 +48,12 @@ class StoreWatch:
 
     def succeeded(self) -> None:
         """Note that a commit was taken."""
-        if self.down:
-            event("store-up")
         self.failing_since = None
         self._failing.clear()
-        self._up.set()
+        if self.down:
+            event("store-up")
+            self._up.set()
+            self.on_up()
 
     async def until_up(self, seconds: float) -> None:
         """Wait until the store is up, at most so long."""
@@ -64,9 +72,12 @@ class StoreWatch:
                 await self._try()
 
     async def _try(self) -> None:
+        # No poll's: outside the alphabet of poll ids.
+        key = keys.shard("~alive", self._random.randrange(KEYS))
         try:
-            await self._store.get([_KEY])
-            await self._store.commit([Delete(key=_KEY)])
+            await self._store.get([key])
+            await self._store.commit([Upsert(Entity(key=key, properties={}))])
+            await self._store.commit([Delete(key=key)])
         except Unavailable as error:
             if self.failing_since is not None:  # no commit was taken meanwhile
                 if not self.down:
@@ -74,5 +85,5 @@ class StoreWatch:
                 self._up.clear()
             return
         except BackendError:
-            pass  # refused, by a store that answers
+            pass  # refused, by a store that answers: two workers drew one key
         self.succeeded()

@@ -21,7 +21,6 @@ from tally.votes import guard
 from tally.votes.admission import Admission
 from tally.votes.inbox import Inbox
 from tally.votes.known_polls import KnownPolls
-from tally.votes.lane import LET_GO_AFTER
 from tally.votes.lanes import Lanes
 from tally.votes.store_watch import TRY_EVERY, StoreWatch
 
@@ -65,7 +64,7 @@ class Worker:
         self._group = asyncio.TaskGroup()
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._inbox = Inbox(puller, publisher, dead_letter_topic)
-        self._watch = StoreWatch(store)
+        self._watch = StoreWatch(store, random)
         self._polls = KnownPolls(store, self._watch.failed)
         self._lanes = Lanes(
             store,
@@ -222,8 +221,8 @@ class Worker:
         progress = (self._inbox.settled_messages, self._lanes.progress)
         if progress != self._progress:
             self._moved_at = self._time()
-        elif not self._inbox.busy and self._time() - self._inbox.let_go_at >= LET_GO_AFTER:
-            # Idle; what was let go is not settled: it comes again.
+        elif not self._inbox.busy and self._time() - self._inbox.let_go_at >= EMPTY_FOR:
+            # Idle; what was let go is not settled, but would have come again by now.
             self._moved_at = max(self._moved_at, self._answered_at)
         self._progress = progress
 

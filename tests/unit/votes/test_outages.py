@@ -10,6 +10,8 @@ from tests.unit.votes.outages import FORBIDDEN, OUTAGES, POISONED, Outage, Row
 STUCK = 35  # seconds within which health must say that nothing moves
 RECOVERED = 95  # a parked partition is tried again within a minute; what was let go comes again 10 s later
 
+AWAKE = 20  # up to 5 s for a trial and 5 more for a parked partition; or 10 for a lease to end
+
 
 @cache
 def run(outage: Outage) -> Row:
@@ -42,6 +44,11 @@ def test_without_the_store_one_trial_message_is_pulled_in_five_seconds(outage: O
     row = run(outage)
     assert row.store_down
     assert row.tried <= outage.seconds / 2 / 5 + 1
+
+
+@pytest.mark.parametrize("outage", lasting(worker="commit"), ids=str)
+def test_parked_partitions_do_not_wait_out_their_pauses_when_the_store_is_up_again(outage: Outage) -> None:
+    assert run(outage).recovered <= AWAKE
 
 
 @pytest.mark.parametrize("outage", [*lasting(worker="commit"), *lasting(worker="pull")], ids=str)

@@ -1,13 +1,15 @@
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from random import Random
 
 import pytest
 
 from tally.errors import BackendError, Refused, Rejected, Unavailable
+from tally.ports import Delete, Write
 from tally.testing.loop import VirtualLoop
 from tally.testing.store import FakeStore
-from tally.votes.store_watch import TRY_EVERY, StoreWatch
+from tally.votes.store_watch import KEYS, TRY_EVERY, StoreWatch
 from tests.unit.votes.scripted import ScriptedStore
 
 DOWN = Unavailable("down", status="UNAVAILABLE")
@@ -21,13 +23,19 @@ def failing(error: BackendError) -> Callable[[object], BackendError | None]:
     return fail
 
 
+def full(writes: Sequence[Write]) -> BackendError | None:
+    if not all(isinstance(write, Delete) for write in writes):
+        raise Unavailable("no room", status="SQLITE_FULL")
+    return None
+
+
 def up(_: object) -> None:
     """Fail nothing."""
 
 
 @asynccontextmanager
 async def watching(store: ScriptedStore) -> AsyncIterator[StoreWatch]:
-    watch = StoreWatch(store)
+    watch = StoreWatch(store, Random(1))
     running = asyncio.create_task(watch.run())
     await asyncio.sleep(0)
     yield watch
@@ -88,6 +96,54 @@ async def _passing_failure(watch: StoreWatch) -> None:
     watch.failed(DOWN)
     await asyncio.sleep(TRY_EVERY - 1)
     watch.succeeded()
+
+
+def test_a_store_that_takes_deletes_but_lets_nothing_grow_is_down(tally_loop: VirtualLoop) -> None:
+    async def main() -> None:
+        store = ScriptedStore(FakeStore())
+        store.on_commit = full
+        async with watching(store) as watch:
+            watch.failed(DOWN)
+            await asyncio.sleep(TRY_EVERY + 1)
+            assert watch.down
+
+    tally_loop.run(main())
+
+
+def test_trials_that_are_cut_off_leave_a_few_entities_which_others_clean_up(tally_loop: VirtualLoop) -> None:
+    async def main() -> None:
+        fake = FakeStore()
+        store = ScriptedStore(fake)
+        store.on_commit = lambda writes: DOWN  # applied, but the reply is lost: the entity is not deleted
+        async with watching(store) as watch:
+            watch.failed(DOWN)
+            await asyncio.sleep(TRY_EVERY * KEYS * 10)
+            assert len(fake.entities) == KEYS
+            store.on_commit = up
+            for _ in range(KEYS * 10):
+                watch.failed(DOWN)
+                await asyncio.sleep(TRY_EVERY + 1)
+            assert not fake.entities
+
+    tally_loop.run(main())
+
+
+def test_whoever_waits_is_told_once_when_the_store_is_up_again(tally_loop: VirtualLoop) -> None:
+    async def main() -> None:
+        told: list[bool] = []
+        store = ScriptedStore(FakeStore())
+        async with watching(store) as watch:
+            watch.on_up = lambda: told.append(watch.down)
+            watch.succeeded()
+            store.on_commit = failing(DOWN)
+            watch.failed(DOWN)
+            await asyncio.sleep(TRY_EVERY + 1)
+            store.on_commit = up
+            await asyncio.sleep(TRY_EVERY + 1)
+            watch.succeeded()
+        assert told == [False]
+
+    tally_loop.run(main())
 
 
 @pytest.mark.parametrize("event", [_nothing, _refusal, _rejection, _passing_failure])
