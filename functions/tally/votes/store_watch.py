@@ -12,8 +12,9 @@ from random import Random
 
 from tally.errors import BackendError, Unavailable
 from tally.logs import event
-from tally.ports import Delete, Entity, Store, Upsert
-from tally.votes import keys
+from tally.ports import Delete, Store, Upsert
+from tally.votes import keys, ledger
+from tally.votes.ledger import Shard
 
 TRY_EVERY = 5.0  # seconds; a store that is down is tried with a message of votes as often (worker.py)
 # Workers draw a key for each trial: they seldom meet, and those that die half-way leave no more than so many entities.
@@ -76,7 +77,7 @@ class StoreWatch:
         key = keys.shard("~alive", self._random.randrange(KEYS))
         try:
             await self._store.get([key])
-            await self._store.commit([Upsert(Entity(key=key, properties={}))])
+            await self._store.commit([Upsert(ledger.shard_entity(key, Shard()))])
             await self._store.commit([Delete(key=key)])
         except Unavailable as error:
             if self.failing_since is not None:  # no commit was taken meanwhile
