@@ -1,7 +1,7 @@
 """One server as a child process: its own process group, a log file, a free port, readiness, and a certain end.
 
-The group is killed as a whole, and by the kernel too when this process dies: a server that outlives its run would meet
-the next one with old data.
+The group is killed as a whole, by a watcher too when this process dies: a server that outlives its run would meet the
+next one with old data.
 """
 
 import contextlib
@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,13 @@ from emulator.port import free_port, listens
 
 READY_SECONDS = 60.0
 STOP_SECONDS = 10.0
+# Runs a command with a watcher beside it, in a session of its own, so that it is not frozen with the group: once nobody
+# holds the other end of its input, it kills the group. A line says that there is nothing left to watch.
+_WATCHED = """
+exec 3<&0
+setsid sh -c 'read -r _ <&3 || kill -s KILL -- "-$0"' $$ </dev/null >/dev/null 2>&1 &
+exec "$@" </dev/null 3<&-
+"""
 
 
 class StartError(Exception):
@@ -106,16 +114,35 @@ def spawn(
     folder: Path | None = None,
     log: IO[bytes] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a command as the leader of its own process group, to be killed when this process dies."""
-    return subprocess.Popen(
-        guarded(command),
-        cwd=folder,
-        env=environ,
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=log and subprocess.STDOUT,
-        start_new_session=True,
-    )
+    """Start a command as the leader of its own process group, all of which is killed when this process dies (on Linux).
+
+    The kernel could do that to the leader only: the workers that it forks would live on.
+    """
+    watched = ["sh", "-c", _WATCHED, "sh"] if shutil.which("setsid") else []
+    there, here = os.pipe()
+    try:
+        child = subprocess.Popen(
+            [*watched, *command],
+            cwd=folder,
+            env=environ,
+            stdin=there,
+            stdout=log,
+            stderr=log and subprocess.STDOUT,
+            start_new_session=True,
+        )
+    except OSError:
+        os.close(here)
+        raise
+    finally:
+        os.close(there)
+    weakref.finalize(child, _release, here)
+    return child
+
+
+def _release(watcher: int) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        os.write(watcher, b"\n")
+    os.close(watcher)
 
 
 def guarded(command: Sequence[str]) -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 
 from emulator import process
 from emulator.launch import programs, run
-from emulator.process import Program, StartError, stop
+from emulator.process import Program, StartError, spawn, stop
 
 SERVER = Program(
     name="server",
@@ -91,25 +91,50 @@ time.sleep(60)
     wait_until_dead(inner)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's parent-death signal is Linux's")
-def test_servers_die_with_the_process_that_started_them(tmp_path: Path) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no setsid")
+@pytest.mark.parametrize("frozen", [False, True])
+def test_servers_and_what_they_forked_die_with_the_process_that_started_them(tmp_path: Path, frozen: bool) -> None:
     script = """
-import sys, time
-from pathlib import Path
-from emulator.launch import run
-from tests.unit.emulator.test_process import SERVER
-with run([SERVER], log_dir=Path(sys.argv[1])) as (server,):
-    print(server._child.pid, flush=True)
-    time.sleep(60)
+import subprocess, sys, time
+from emulator.process import spawn
+server = '''
+import subprocess, sys, time
+print(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]).pid, flush=True)
+time.sleep(60)
+'''
+print(spawn([sys.executable, "-c", server], log=sys.stdout).pid, flush=True)
+time.sleep(60)
 """
-    parent = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, cwd=Path.cwd())
+    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, cwd=Path.cwd())
     assert parent.stdout is not None
     with parent.stdout as out:
-        server = int(out.readline())
-    assert alive(server)
+        leader, worker = (int(out.readline()) for _ in range(2))
+    assert alive(leader)
+    assert alive(worker)
+    if frozen:
+        os.killpg(leader, signal.SIGSTOP)
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait()
-    wait_until_dead(server)
+    wait_until_dead(leader)
+    wait_until_dead(worker)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no setsid")
+def test_the_watcher_of_a_server_that_was_stopped_ends_with_it() -> None:
+    child = spawn([sys.executable, "-c", "import time; time.sleep(60)"])
+    (watcher,) = wait_for_children(child.pid)
+    stop(child)
+    assert child.returncode == -signal.SIGTERM
+    del child
+    wait_until_dead(watcher)
+
+
+def wait_for_children(process: int) -> list[int]:
+    limit = time.monotonic() + 10
+    while not (children := Path(f"/proc/{process}/task/{process}/children").read_text().split()):
+        assert time.monotonic() < limit, f"process {process} has no child"
+        time.sleep(0.01)
+    return [int(child) for child in children]
 
 
 def test_an_emulator_whose_host_is_given_is_not_started() -> None:
