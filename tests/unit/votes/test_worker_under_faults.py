@@ -84,3 +84,20 @@ def test_a_neighbour_that_another_worker_counts_shows_that_the_vote_is_to_blame(
 
 def _refuse_ledger(writes: Sequence[Write]) -> BackendError | None:
     return Rejected("poisoned", status="INVALID_ARGUMENT") if key_of(writes[0])[0] == ("Shard", "p:0") else None
+
+
+def test_a_pause_that_ends_at_the_moment_it_is_cut_short_just_ends(tally_loop: VirtualLoop) -> None:
+    async def main() -> None:
+        pipeline = Pipeline()
+        await pipeline.prepare()
+        worker = pipeline.worker()
+        lane = worker._lanes._lane(poll(), 0)
+        loop = asyncio.get_running_loop()
+        pausing = asyncio.create_task(lane._pause(5))
+        await asyncio.sleep(0)
+        loop.call_later(5, lane.hurry)
+        await pausing
+        assert loop.time() >= 5
+        lane.hurry()
+
+    tally_loop.run(main())
