@@ -12,7 +12,11 @@ from emulator import google
 from emulator.local import BackendChoice, heed_signals, local
 from emulator.port import in_use
 from emulator.process import StartError
+from tally import config
 
+# All but what is one process's own.
+_SETTINGS = [each.name for each in config.VARIABLES if each.name not in ("TALLY_STREAM", "TALLY_TOKEN")]
+_FOLDERS = {"TALLY_BALLOT_KEYS", "TALLY_STATE"}
 _TRY = """\
 Make a poll, vote, and read the result:
 
@@ -61,17 +65,10 @@ def _run(backend: BackendChoice, state: Path, port: int, streams: int) -> None:
 
 
 def shared(environ: Mapping[str, str], url: str) -> dict[str, str]:
-    """Return what commands in another shell need in order to meet on this backend."""
-    hosts = {name: value for name, value in environ.items() if name.endswith("_EMULATOR_HOST")}
-    state = str(Path(environ["TALLY_STATE"]).resolve())
-    return {
-        **hosts,
-        "TALLY_BACKEND": environ["TALLY_BACKEND"],
-        "TALLY_STATE": state,
-        "TALLY_STREAMS": environ["TALLY_STREAMS"],
-        "TALLY_URL": url,
-        "TALLY_RUN_TASK_URL": url,
-    }
+    """Return the settings by which commands in another shell, in whatever folder, meet on this backend."""
+    given = {name: environ[name] for name in _SETTINGS if environ.get(name)}
+    folders = {name: str(Path(given[name]).resolve()) for name in _FOLDERS & given.keys()}
+    return {**given, **folders, "TALLY_URL": url, "TALLY_RUN_TASK_URL": url}
 
 
 if __name__ == "__main__":

@@ -11,12 +11,16 @@ def test_another_shell_is_told_all_that_its_commands_need(tmp_path: Path) -> Non
         "HOME": "/home/ann",
         "PUBSUB_EMULATOR_HOST": "127.0.0.1:1",
         "TALLY_BACKEND": "emulator",
+        "TALLY_PROJECT": "another",
         "TALLY_STATE": str(tmp_path),
+        "TALLY_STREAM": "1",
         "TALLY_STREAMS": "2",
+        "TALLY_TOKEN": "secret",
     }
     assert run.shared(environ, "http://127.0.0.1:8091") == {
         "PUBSUB_EMULATOR_HOST": "127.0.0.1:1",
         "TALLY_BACKEND": "emulator",
+        "TALLY_PROJECT": "another",
         "TALLY_STATE": str(tmp_path),
         "TALLY_STREAMS": "2",
         "TALLY_URL": "http://127.0.0.1:8091",
@@ -25,8 +29,10 @@ def test_another_shell_is_told_all_that_its_commands_need(tmp_path: Path) -> Non
 
 
 def test_the_state_is_named_so_that_a_shell_in_another_folder_finds_it() -> None:
-    environ = {"TALLY_BACKEND": "embedded", "TALLY_STATE": ".tally", "TALLY_STREAMS": "1"}
-    assert run.shared(environ, "http://127.0.0.1:8080")["TALLY_STATE"] == str(Path.cwd() / ".tally")
+    environ = {"TALLY_BACKEND": "embedded", "TALLY_STATE": ".tally", "TALLY_BALLOT_KEYS": "keys"}
+    named = run.shared(environ, "http://127.0.0.1:8080")
+    assert named["TALLY_STATE"] == str(Path.cwd() / ".tally")
+    assert named["TALLY_BALLOT_KEYS"] == str(Path.cwd() / "keys")
 
 
 def test_a_port_that_is_in_use_is_refused_before_anything_starts_and_the_way_out_is_named(tmp_path: Path) -> None:
