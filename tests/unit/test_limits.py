@@ -111,7 +111,7 @@ TESTS: dict[str, tuple[str, str]] = {
     "DISPATCH_SECONDS_MIN": DEADLINE,
     "DISPATCH_SECONDS": DEADLINE,
     "PUSH_TASK_BYTES": ("tasks/test_push.py", "test_a_payload_at_the_limit_is_taken"),
-    "TASK_NAMES_KEPT": ("tasks/test_schedule.py", "test_tombstones_are_bounded_and_the_oldest_goes_first"),
+    "TASK_NAMES_KEPT": ("tasks/test_schedule_names.py", "test_tombstones_are_bounded_and_the_oldest_goes_first"),
     "EMBEDDED_WAITING_WRITES": (
         "embedded/test_writer.py",
         "test_more_waiting_writes_than_the_limit_are_turned_away",

@@ -17,6 +17,9 @@ from tally.testing.loop import VirtualLoop
 from tests.asgi import Client, Reply
 from tests.trouble import TroubledPublisher, TroubledStore
 
+VOTES = "/v1/polls/lunch/votes"
+KEY = "8e03978e-40d5-43dd-bc93-6894a57f9324"
+
 
 class Stage:
     """Both functions over the fakes, on a loop with virtual time."""
