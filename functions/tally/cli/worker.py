@@ -23,7 +23,7 @@ from tally.config import Settings
 from tally.limits import STREAMS
 from tally.tasks import deferred
 from tally.tasks.pace import Bounds
-from tally.tasks.pool import THREADS
+from tally.tasks.pool_worker import THREADS
 from tally.votes.worker import Health
 from tally.web import health
 from tally.web.app import App

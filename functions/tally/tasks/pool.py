@@ -6,20 +6,17 @@ yet started and hands them to the caller, `drain` finishes them.
 """
 
 import asyncio
-import inspect
 from collections import deque
-from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import Context, ContextVar, copy_context
+from collections.abc import Callable
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from typing import Any
 
 from tally.errors import Busy, Conflict, InvalidInput
 from tally.limits import POOL_JOBS, POOL_WORKERS
+from tally.tasks.pool_worker import Outcome, Worker, at_work, cancel, ended, outcome_of
 
-THREADS = "tally-pool"  # how the names of the workers' threads begin
 _SAMPLES = 1_000
-_worker: ContextVar["_Worker"] = ContextVar("tally.pool.worker")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,23 +44,9 @@ class Job:
     future: "asyncio.Future[Any]"
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    value: Any = None
-    error: BaseException | None = None
-
-
-@dataclass(eq=False, slots=True)
-class _Worker:
-    state: Any = None
-    thread: ThreadPoolExecutor | None = None
-    ready: bool = False
-    running: "asyncio.Future[_Outcome] | None" = None
-
-
 def worker_state() -> Any:
     """Return what `set_up` made for the worker that runs this job."""
-    return _worker.get().state
+    return at_work.get().state
 
 
 class WorkerPool:
@@ -98,7 +81,7 @@ class WorkerPool:
         self._tear_down = tear_down
         self._interrupt = interrupt
         self._jobs: deque[Job] = deque()
-        self._workers: dict[_Worker, asyncio.Task[None]] = {}
+        self._workers: dict[Worker, asyncio.Task[None]] = {}
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._room: deque[asyncio.Future[None]] = deque()
         self._paused = False
@@ -190,7 +173,7 @@ class WorkerPool:
 
     def _call_a_worker(self) -> None:
         if not _wake_one(self._waiting) and len(self._workers) < self._size:
-            worker = _Worker()
+            worker = Worker()
             task = asyncio.get_running_loop().create_task(self._work(worker))
             self._workers[worker] = task
 
@@ -207,12 +190,12 @@ class WorkerPool:
         if self._workers:
             await asyncio.wait(list(self._workers.values()), timeout=grace)
         for worker, task in self._workers.items():
-            if not _cancel(worker.running):
+            if not cancel(worker.running):
                 task.cancel()
         if self._workers:
             await asyncio.wait(list(self._workers.values()), timeout=grace)
 
-    async def _work(self, worker: _Worker) -> None:
+    async def _work(self, worker: Worker) -> None:
         try:
             while (job := await self._next()) is not None:
                 _wake_one(self._room)
@@ -224,7 +207,7 @@ class WorkerPool:
         finally:
             self._workers.pop(worker)
             if worker.ready and worker.running is None and self._tear_down is not None:
-                await self._call(worker, copy_context(), self._tear_down, (worker.state,), {})
+                await worker.call(copy_context(), self._tear_down, (worker.state,), {})
             if worker.thread is not None:
                 worker.thread.shutdown(wait=False)
             if self._jobs and not self._paused:
@@ -252,10 +235,10 @@ class WorkerPool:
 
     # One job
 
-    async def _prepare(self, worker: _Worker, job: Job) -> bool:
+    async def _prepare(self, worker: Worker, job: Job) -> bool:
         """Set the worker up before its first job; when that fails the job has the error, and the worker leaves."""
         if not worker.ready and self._set_up is not None:
-            outcome = await self._call(worker, copy_context(), self._set_up, (), {})
+            outcome = await worker.call(copy_context(), self._set_up, (), {})
             if outcome.error is not None:
                 self._finish(job, outcome)
                 return False
@@ -263,15 +246,15 @@ class WorkerPool:
         worker.ready = True
         return True
 
-    async def _run(self, worker: _Worker, job: Job) -> None:
+    async def _run(self, worker: Worker, job: Job) -> None:
         loop = asyncio.get_running_loop()
         started = loop.time()
         self._running += 1
-        running = worker.running = self._call(worker, job.context, job.function, job.args, job.kwargs)
-        job.future.add_done_callback(lambda future: _cancel(running) if future.cancelled() else None)
+        running = worker.running = worker.call(job.context, job.function, job.args, job.kwargs)
+        job.future.add_done_callback(lambda future: cancel(running) if future.cancelled() else None)
         try:
-            if await _ended(running, job.timeout):
-                self._finish(job, _outcome_of(running))
+            if await ended(running, job.timeout):
+                self._finish(job, outcome_of(running))
             else:
                 await self._overrun(worker, job, running)
             worker.running = None
@@ -282,80 +265,18 @@ class WorkerPool:
             self._running -= 1
             self._seconds.append(loop.time() - started)
 
-    async def _overrun(self, worker: _Worker, job: Job, running: "asyncio.Future[_Outcome]") -> None:
-        self._finish(job, _Outcome(error=TimeoutError(f"the job took more than {job.timeout} s")))
-        if not _cancel(running) and self._interrupt is not None:
+    async def _overrun(self, worker: Worker, job: Job, running: "asyncio.Future[Outcome]") -> None:
+        self._finish(job, Outcome(error=TimeoutError(f"the job took more than {job.timeout} s")))
+        if not cancel(running) and self._interrupt is not None:
             self._interrupt(worker.state)
-        await _ended(running, None)
+        await ended(running, None)
 
-    def _finish(self, job: Job, outcome: _Outcome) -> None:
+    def _finish(self, job: Job, outcome: Outcome) -> None:
         if outcome.error is None:
             self._done += 1
         else:
             self._failed += 1
-        if job.future.done():
-            return
-        if outcome.error is None:
-            job.future.set_result(outcome.value)
-        elif isinstance(outcome.error, asyncio.CancelledError):
-            job.future.cancel()
-        elif isinstance(outcome.error, StopIteration):
-            job.future.set_exception(RuntimeError(f"the job raised {outcome.error!r}"))
-        else:
-            job.future.set_exception(outcome.error)
-
-    def _call(
-        self,
-        worker: _Worker,
-        context: Context,
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> "asyncio.Future[_Outcome]":
-        """Start a call where it belongs; its future never fails, but is cancelled when a loop's job is."""
-        loop = asyncio.get_running_loop()
-        context.run(_worker.set, worker)
-        if is_async(function):
-            return loop.create_task(_capture_async(function, args, kwargs), context=context)
-        if worker.thread is None:
-            worker.thread = ThreadPoolExecutor(1, thread_name_prefix=THREADS)
-        return loop.run_in_executor(worker.thread, lambda: context.run(_capture, function, args, kwargs))
-
-
-def _capture(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Outcome:
-    try:
-        return _Outcome(function(*args, **kwargs))
-    except BaseException as error:  # a job that raises SystemExit ends itself, not the process
-        return _Outcome(error=error)
-
-
-async def _capture_async(
-    function: Callable[..., Coroutine[Any, Any, Any]], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> _Outcome:
-    try:
-        return _Outcome(await function(*args, **kwargs))
-    except BaseException as error:  # as above; a cancellation becomes the outcome too
-        return _Outcome(error=error)
-
-
-def is_async(function: Callable[..., Any]) -> bool:
-    """Tell whether calling this makes a coroutine: an async function, a wrapped one, or an object's `__call__`."""
-    kinds = (function, inspect.unwrap(function), type(function).__call__)
-    return any(inspect.iscoroutinefunction(kind) for kind in kinds)
-
-
-async def _ended(running: "asyncio.Future[_Outcome]", timeout: float | None) -> bool:
-    done, _ = await asyncio.wait([running], timeout=timeout)
-    return bool(done)
-
-
-def _cancel(running: "asyncio.Future[_Outcome] | None") -> bool:
-    """Cancel what runs on the loop; leave a thread alone: its worker is free only when the function returns."""
-    return isinstance(running, asyncio.Task) and running.cancel()
-
-
-def _outcome_of(running: "asyncio.Future[_Outcome]") -> _Outcome:
-    return _Outcome(error=asyncio.CancelledError()) if running.cancelled() else running.result()
+        outcome.tell(job.future)
 
 
 async def _wait_in(line: "deque[asyncio.Future[None]]") -> None:

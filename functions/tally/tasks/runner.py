@@ -26,22 +26,22 @@ from tally.ports import Store, Write
 from tally.tasks import blobs, events
 from tally.tasks import run as steps
 from tally.tasks.admission import FREE, Admission, Admitted, Full
+from tally.tasks.attempt import DEFAULTS, Attempt, fresh
 from tally.tasks.call import Call, Delivery, decode
 from tally.tasks.codec import Undecodable
-from tally.tasks.context import Context, running
-from tally.tasks.deferred import Deferred, Options, Registry
+from tally.tasks.context import running
+from tally.tasks.deferred import Deferred, Registry
 from tally.tasks.events import RunEvent
 from tally.tasks.middleware import call, is_cancelled, quietly, tell
 from tally.tasks.parked import Parked, write
-from tally.tasks.pool import WorkerPool, is_async
+from tally.tasks.pool import WorkerPool
+from tally.tasks.pool_worker import is_async
 from tally.tasks.pulse import LEASE, Pulse
 from tally.tasks.resolve import arguments, resolve
 from tally.tasks.run import Claimed, Later, Over, Run, State
 from tally.tasks.runs import Gone, Runs
-from tally.tasks.task import TRACE_HEADER
 from tally.tasks.verdict import EXPIRED, INTERRUPTED, LATE, Finish, Wait, judge
 
-_DEFAULTS = Options()  # for calls of functions that are not registered here
 _LAST_WORDS = 2.0  # seconds to write that a shutdown ended an attempt
 
 
@@ -51,34 +51,6 @@ class Again:
 
     at: int
     hop: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Attempt:
-    delivery: Delivery
-    call: Call
-    run: Run
-    token: str
-    pulse: Pulse
-    options: Options
-
-    def context(self, worker: str, arguments: dict[str, Any]) -> Context:
-        loop = asyncio.get_running_loop()
-        return Context(
-            id=self.run.id,
-            name=self.call.call,
-            attempt=self.run.attempt,
-            queue=self.delivery.queue,
-            eta=self.run.due,
-            worker=worker,
-            deadline=loop.time() + self.options.timeout,
-            clock=loop.time,
-            trace=self.delivery.headers.get(TRACE_HEADER),
-            headers=self.delivery.headers,
-            arguments=arguments,
-            report=self.pulse.report,
-            loop=loop,
-        )
 
 
 class Runner:
@@ -133,9 +105,9 @@ class Runner:
         if not isinstance(found, Claimed):
             return None
         deferred = self._registry.functions.get(call.call)
-        options = _DEFAULTS if deferred is None else deferred.options
+        options = DEFAULTS if deferred is None else deferred.options
         pulse = Pulse(self._runs, self._clock, found.run.id, token, options.timeout)
-        attempt = _Attempt(delivery=delivery, call=call, run=found.run, token=token, pulse=pulse, options=options)
+        attempt = Attempt(delivery=delivery, call=call, run=found.run, token=token, pulse=pulse, options=options)
         with suppress(Gone):
             if isinstance(admitted, Admitted) and self._clock.now() >= admitted.until:
                 return await self._settle(attempt, LATE)
@@ -149,7 +121,7 @@ class Runner:
 
         def step(stored: Run | None) -> Run:
             nonlocal found
-            run = _fresh(delivery, call, self._clock.now()) if stored is None else stored
+            run = fresh(delivery, call, self._clock.now()) if stored is None else stored
             if call.epoch and run.epoch != call.epoch:
                 found = None  # left over from an earlier run of this name
                 return run
@@ -167,7 +139,7 @@ class Runner:
         await self._runs.change(call.id or delivery.id, step)
         return found
 
-    async def _perform(self, attempt: _Attempt) -> Again | None:
+    async def _perform(self, attempt: Attempt) -> Again | None:
         if attempt.call.ends is not None and self._clock.now() >= attempt.call.ends:
             return await self._settle(attempt, EXPIRED)
         data = await arguments(self._store, attempt.call)
@@ -198,7 +170,7 @@ class Runner:
         return None
 
     async def _call(
-        self, attempt: _Attempt, deferred: Deferred[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, attempt: Attempt, deferred: Deferred[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Run the function inside the middleware, its claim kept alive meanwhile."""
         middleware = self._registry.middleware
@@ -219,7 +191,7 @@ class Runner:
         await quietly([partial(layer.after, context, result) for layer in reversed(middleware)])
         return result
 
-    async def _done(self, attempt: _Attempt, deferred: Deferred[..., Any], result: Any) -> None:
+    async def _done(self, attempt: Attempt, deferred: Deferred[..., Any], result: Any) -> None:
         """Write the result down. One that cannot be written fails the run for good: its effect is there already."""
         try:
             data = deferred.codec.encode_result(result)
@@ -230,14 +202,14 @@ class Runner:
         end = partial(steps.end, state=State.DONE, result=written, blob=blob)
         await self._end(attempt, end)
 
-    async def _write(self, attempt: _Attempt, data: bytes) -> tuple[msgspec.Raw, blobs.Blob | None]:
+    async def _write(self, attempt: Attempt, data: bytes) -> tuple[msgspec.Raw, blobs.Blob | None]:
         if len(data) <= limits.RUN_INLINE_BYTES:
             return msgspec.Raw(data), None
         keep = attempt.run.keep
         expires = None if keep is None else self._clock.now() + round((keep + 2 * steps.KEEP_MIN) * SECOND)
         return steps.NULL, await blobs.put(self._store, data, expires=expires, random=self._random)
 
-    async def _settle(self, attempt: _Attempt, verdict: Finish | Wait) -> Again | None:
+    async def _settle(self, attempt: Attempt, verdict: Finish | Wait) -> Again | None:
         if isinstance(verdict, Wait):
             return await self._wait(attempt, verdict)
         end = partial(steps.end, state=verdict.state, error=verdict.error, traceback=verdict.traceback)
@@ -245,7 +217,7 @@ class Runner:
         return None
 
     async def _end(
-        self, attempt: _Attempt, end: Callable[..., Run | None], parked: str | None = None, error: str = ""
+        self, attempt: Attempt, end: Callable[..., Run | None], parked: str | None = None, error: str = ""
     ) -> None:
         """End the run, and park what was delivered in the same commit."""
         extra = () if parked is None else (self._park(attempt.delivery, attempt.call, parked, error),)
@@ -265,7 +237,7 @@ class Runner:
         else:
             await self._lost(attempt)
 
-    async def _wait(self, attempt: _Attempt, verdict: Wait) -> Again | None:
+    async def _wait(self, attempt: Attempt, verdict: Wait) -> Again | None:
         """Write down an attempt that another follows; None when the claim was lost meanwhile."""
         push = attempt.delivery.hop is not None
         wait = partial(
@@ -287,7 +259,7 @@ class Runner:
         await self._tell(events.again(run, attempt.run, self._worker, at=self._clock.now(), delay=delay))
         return Again(run.due, run.hop if push else None)
 
-    async def _last_words(self, attempt: _Attempt) -> None:
+    async def _last_words(self, attempt: Attempt) -> None:
         """A shutdown ended the attempt: say so, that the next need not wait for the claim to expire."""
         with suppress(BackendError, TimeoutError, Gone):
             async with asyncio.timeout(_LAST_WORDS):
@@ -298,7 +270,7 @@ class Runner:
         now = self._clock.now()
 
         def step(stored: Run | None) -> Run:
-            run = stored or _fresh(delivery, Call(v=1, call=""), now)
+            run = stored or fresh(delivery, Call(v=1, call=""), now)
             return replace(run, state=State.PARKED, error=steps.short(error.message), ended=now)
 
         parked = "undecodable"
@@ -306,7 +278,7 @@ class Runner:
         event("task-parked", level=logging.ERROR, task="", run=delivery.id, state="parked", parked=parked)
         await self._tell(events.ended(run, run, self._worker, at=now, parked=parked))
 
-    async def _lost(self, attempt: _Attempt) -> None:
+    async def _lost(self, attempt: Attempt) -> None:
         await self._tell(events.lost(attempt.run, self._worker, at=self._clock.now()))
 
     async def _tell(self, happened: list[RunEvent]) -> None:
@@ -326,19 +298,6 @@ class Runner:
                 epoch=delivery.epoch,
             )
         )
-
-
-def _fresh(delivery: Delivery, call: Call, now: int) -> Run:
-    """Return the record of a call that was enqueued without one: in a transaction, or by another language."""
-    return Run(
-        id=call.id or delivery.id,
-        call=call.call,
-        queue=delivery.queue,
-        epoch=call.epoch or now,
-        due=call.due or delivery.due or now,
-        keep=_DEFAULTS.keep if call.keep == -1.0 else call.keep,
-        hop=delivery.hop or 0,
-    )
 
 
 def _ours(step: Callable[[Run], Run | None]) -> Callable[[Run | None], Run]:
