@@ -240,6 +240,18 @@ def test_closing_publishes_the_open_batch_at_once_and_takes_no_more(play: Play) 
     play(scene)
 
 
+def test_closing_publishes_the_open_batch_of_every_topic_and_one_that_fails_keeps_no_other(play: Play) -> None:
+    async def scene(desk: Desk) -> None:
+        topics = ("votes", "no such topic", "other", "third")
+        done = {topic: desk.batcher.add(topic, desk.votes(1)) for topic in topics}
+        await desk.batcher.close()
+        assert all(future.done() for future in done.values())
+        assert [topic for topic in topics if done[topic].exception()] == ["no such topic"]
+        assert desk.sizes == [1, 1, 1]
+
+    play(scene)
+
+
 def test_it_says_for_how_long_publishing_has_failed(play: Play) -> None:
     async def scene(desk: Desk) -> None:
         desk.publisher.error = Unavailable("down")

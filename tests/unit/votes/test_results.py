@@ -1,4 +1,6 @@
 import asyncio
+import gc
+from collections.abc import Sequence
 from random import Random
 
 import pytest
@@ -6,7 +8,7 @@ import pytest
 from tally.clock import SECOND
 from tally.errors import Busy, Unavailable
 from tally.limits import LOOKUP_BYTES, OPTIONS, PARTITIONS, SHARD_BYTES
-from tally.ports import Upsert
+from tally.ports import Key, Lookup, Upsert
 from tally.testing.clock import VirtualClock
 from tally.testing.faults import FaultyStore, Network
 from tally.testing.loop import VirtualLoop
@@ -196,6 +198,60 @@ def test_a_read_that_was_long_on_its_way_answers_nobody_who_came_late(
         assert _sums(store) == 2
 
     tally_loop.run(scene())
+
+
+def test_totals_never_fall_though_an_answer_of_the_store_comes_late(
+    tally_loop: VirtualLoop, tally_clock: VirtualClock
+) -> None:
+    class Late(FakeStore):
+        """Looks at once, and answers later."""
+
+        seconds = 0.0
+
+        async def get(self, keys: Sequence[Key]) -> Lookup:
+            found = await super().get(keys)
+            await asyncio.sleep(self.seconds)
+            return found
+
+    async def scene() -> None:
+        store = Late(clock=tally_clock)
+        await Polls(store, tally_clock, Random(1), "1").create(_new(partitions=1))
+        await _counted(store, "lunch", {0: (1, 2)})
+        reader = _reader(store, tally_clock)
+        await reader.read("lunch")
+        await asyncio.sleep(1)
+        totals: list[int] = []
+
+        async def look() -> None:
+            totals.append(sum((await reader.read("lunch")).counts or ()))
+
+        store.seconds = 2.0
+        early = asyncio.create_task(look())
+        await asyncio.sleep(1)
+        await _counted(store, "lunch", {0: (5, 5)})
+        store.seconds = 0.0
+        await asyncio.gather(early, look())
+        assert totals == [3, 10]
+
+    tally_loop.run(scene())
+
+
+def test_a_read_that_fails_when_nobody_waits_any_more_is_no_unseen_error(
+    tally_loop: VirtualLoop, tally_clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene() -> None:
+        _, store, reader = await _watched(tally_clock)
+        await reader.read("lunch")
+        await asyncio.sleep(1)
+        store.seconds, store.error = 0.2, Unavailable("away")
+        asked = asyncio.create_task(reader.read("lunch"))
+        await asyncio.sleep(0.1)
+        asked.cancel()
+        await asyncio.sleep(1)
+
+    tally_loop.run(scene())
+    gc.collect()
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
 
 
 def test_a_read_that_failed_is_not_shared_with_those_who_come_later(
