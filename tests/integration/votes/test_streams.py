@@ -1,15 +1,12 @@
 """Streams on real backends: one is added while votes come in, and taken away once it is drained; no vote is lost."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 from random import Random
-from uuid import uuid4
 
 import pytest
 
-from tally import bootstrap, config
+from tally import bootstrap
 from tally.clock import Stamps, SystemClock
 from tally.config import Settings
 from tally.ports import Backend, Upsert
@@ -22,31 +19,10 @@ from tally.votes.polls import to_entity
 from tally.votes.recount import recount
 from tally.votes.stream import Streams
 from tally.votes.worker import Worker
-from tests.conftest import Hosts
 from tests.unit.votes.pipeline import poll
 
 PHASE_VOTES = 150
-
-
-@pytest.fixture(params=["embedded", "emulator"])
-def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
-    environ = {
-        "TALLY_BACKEND": request.param,
-        "TALLY_PROJECT": f"streams-{uuid4().hex[:12]}",
-        "TALLY_STATE": str(tmp_path),
-    }
-    if request.param == "emulator":
-        hosts: Hosts = request.getfixturevalue("emulators")
-        environ |= hosts("firestore-mode")
-    return config.load(environ)
-
-
-@pytest.fixture
-async def backend(settings: Settings) -> AsyncIterator[Backend]:
-    opened = await bootstrap.open_backend(settings)
-    await opened.prepare()
-    yield opened
-    await opened.close()
+pytestmark = pytest.mark.parametrize("settings", ["embedded", "emulator-datastore"], indirect=True)
 
 
 class Function:

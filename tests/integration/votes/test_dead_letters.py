@@ -1,14 +1,12 @@
 """Refused votes come back by a replay and count once, whatever breaks meanwhile: a real worker on real backends."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Sequence
 from random import Random
-from uuid import uuid4
 
 import pytest
 
-from tally import bootstrap, config
+from tally import bootstrap
 from tally.clock import SECOND, SystemClock
 from tally.config import Settings
 from tally.errors import Unavailable
@@ -21,31 +19,10 @@ from tally.votes.poll import FOREVER, Option, Poll
 from tally.votes.polls import to_entity
 from tally.votes.stream import Streams
 from tally.votes.worker import Worker
-from tests.conftest import Hosts
 from tests.unit.votes.pipeline import ballot
 
 VOTES = 250
-
-
-@pytest.fixture(params=["embedded", "emulator"])
-def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
-    environ = {
-        "TALLY_BACKEND": request.param,
-        "TALLY_PROJECT": f"letters-{uuid4().hex[:12]}",
-        "TALLY_STATE": str(tmp_path),
-    }
-    if request.param == "emulator":
-        hosts: Hosts = request.getfixturevalue("emulators")
-        environ |= hosts("firestore-mode")
-    return config.load(environ)
-
-
-@pytest.fixture
-async def backend(settings: Settings) -> AsyncIterator[Backend]:
-    opened = await bootstrap.open_backend(settings)
-    await opened.prepare()
-    yield opened
-    await opened.close()
+pytestmark = pytest.mark.parametrize("settings", ["embedded", "emulator-datastore"], indirect=True)
 
 
 class LosesAcks:
