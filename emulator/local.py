@@ -95,6 +95,6 @@ def local(choice: BackendChoice, state: Path, *, streams: int = 1) -> Iterator[L
             except google.Missing as missing:
                 if choice == "emulator":
                     raise
-                print(f"backend: embedded ({missing})", file=sys.stderr)  # noqa: T201 - a command's output
+                sys.stderr.write(f"backend: embedded ({missing})\n")
         backend = "emulator" if hosts else "embedded"
         yield Local(backend=backend, environ={**environ, **hosts, "TALLY_BACKEND": backend}, logs=logs)

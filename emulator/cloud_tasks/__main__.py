@@ -5,6 +5,7 @@ import signal
 import sqlite3
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 import uvloop
@@ -49,8 +50,8 @@ from tally import logs
 @click.option(
     "--view/--no-view", "show_view", default=None, help="live view of queues and dispatches (default: on a terminal)"
 )
-def main(show_view: bool | None, clock: str, **options: object) -> None:
-    chosen = Options(**options, manual_clock=clock == "manual")  # type: ignore[arg-type]  # click checked them
+def main(show_view: bool | None, clock: str, **options: Any) -> None:
+    chosen = Options(**options, manual_clock=clock == "manual")
     visible = sys.stdout.isatty() if show_view is None else show_view
     if not visible:
         logs.setup()  # the view shows what happens; without it, failed attempts are logged

@@ -38,7 +38,8 @@ class Operations:
         """Run each creation; the response holds the tasks that were created."""
 
         def respond(created: list[Any]) -> Message:
-            return BatchCreateTasksResponse(tasks=created)  # type: ignore[no-any-return]  # generated class
+            response: Message = BatchCreateTasksResponse(tasks=created)
+            return response
 
         return self._run(queue, request_id, creates, BatchCreateTasksMetadata(), respond, now)
 

@@ -89,7 +89,7 @@ async def proxy(upstream: str, plan: Plan) -> AsyncIterator[str]:
             await handler.settle()
 
 
-class _Handler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in the stubs only
+class _Handler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # takes type arguments in its stubs, but none when it runs
     def __init__(self, channel: grpc.aio.Channel, plan: Plan) -> None:
         self._channel = channel
         self._plan = plan

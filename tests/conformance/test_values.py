@@ -84,7 +84,7 @@ def restored_zone() -> Iterator[None]:
 
 @pytest.mark.parametrize(
     "value",
-    [datetime(2026, 1, 1), 2**63, -(2**63) - 1, "\ud800"],  # noqa: DTZ001 - a naive one is the case
+    [datetime(2026, 1, 1), 2**63, -(2**63) - 1, "\ud800"],  # noqa: DTZ001  # a naive one is the case
     ids=["naive-datetime", "too-great", "too-small", "lone-surrogate"],
 )
 async def test_a_value_that_cannot_be_kept_is_rejected(store: Store, value: Value) -> None:

@@ -9,7 +9,7 @@ from tally.cli.console import json_option, print_json
 from tally.cli.queue_target import must, on_either, on_pulled, print_fields, queue_argument, summary
 from tally.errors import InvalidInput, NotFound
 from tally.tasks import envelope
-from tally.tasks.task import Options, Task
+from tally.tasks.task import Task
 
 
 @click.command()
@@ -86,7 +86,7 @@ def run_now(queue_name: str, name: str) -> None:
 
 
 def _task(payload: str, text: bool, options: dict[str, Any]) -> Task:
-    given = Options(**{name: value for name, value in options.items() if value is not None})  # type: ignore[typeddict-item]  # click's options are the TypedDict's
+    given = {name: value for name, value in options.items() if value is not None}
     if text:
         return Task.text(payload, **given)
     try:

@@ -10,6 +10,6 @@ from tally.config import Settings
 from tally.embedded.backend import SqliteBackend
 
 
-async def open(settings: Settings, clock: Clock | None = None) -> SqliteBackend:  # noqa: A001  the backends' common name
+async def open(settings: Settings, clock: Clock | None = None) -> SqliteBackend:  # noqa: A001  # every backend is opened by this verb
     """Open the file, made if missing. Raises ConfigError for a place or a file that cannot serve, and Unavailable."""
     return await SqliteBackend.open(settings, clock or SystemClock())

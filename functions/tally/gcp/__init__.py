@@ -11,7 +11,7 @@ from tally.ports import Backend, CallerVerifier
 __all__ = ["identity_token", "open", "open_push"]
 
 
-async def open(settings: Settings) -> Backend:  # noqa: A001 - every backend is opened by this verb
+async def open(settings: Settings) -> Backend:  # noqa: A001  # every backend is opened by this verb
     """Open the ports on the cloud or on the emulators; nothing is connected before the first call.
 
     Raises ConfigError where an emulator's host is missing: an emulator's settings never reach the real cloud.

@@ -77,7 +77,7 @@ def _unsigned(token: str, audience: str) -> Mapping[str, Any]:
     return claims
 
 
-class _CachedRequest(transport.Request):  # type: ignore[misc]  # the library is untyped
+class _CachedRequest(transport.Request):  # type: ignore[misc]  # google-auth has no types
     """The library's request, which keeps the keys for an hour: the library itself fetches them for every token."""
 
     def __init__(self) -> None:

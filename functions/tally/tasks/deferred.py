@@ -120,15 +120,12 @@ class Deferred(Generic[P, R]):
     def request(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], when: When) -> Request:
         """Check arguments and options; raise InvalidInput."""
         own = ("queue", "keep", "headers")
+        options: dict[str, Any] = {name: value for name, value in when.items() if name not in own}
         return Request(
             function=self,
             arguments=self.codec.encode(args, kwargs),
             queue=check_queue(when.get("queue") or self.options.queue),
-            task=Task(
-                content_type=JSON,
-                headers=inherited(when.get("headers", {})),
-                **{name: value for name, value in when.items() if name not in own},  # type: ignore[arg-type]  # When is Task's options and two more
-            ),
+            task=Task(content_type=JSON, headers=inherited(when.get("headers", {})), **options),
             keep=when.get("keep", self.options.keep),
         )
 

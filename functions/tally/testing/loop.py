@@ -12,7 +12,7 @@ from contextvars import Context, copy_context
 from itertools import count
 from random import Random
 from types import TracebackType
-from typing import Any, Self, TypeVar, TypeVarTuple
+from typing import Any, Self, TypeVar, TypeVarTuple, cast
 
 from tally.testing import process
 from tally.testing.process import Process
@@ -69,8 +69,9 @@ class _Numbered:
         try:
             return self._number
         except AttributeError:
-            self._number = number = self.get_loop().next_number()  # type: ignore[attr-defined]  # a future's
-            return number  # type: ignore[no-any-return]  # of a VirtualLoop
+            loop = cast(asyncio.Future[Any], self).get_loop()
+            self._number = number = cast(VirtualLoop, loop).next_number()
+            return number
 
 
 class _Task(_Numbered, asyncio.Task[Any]):

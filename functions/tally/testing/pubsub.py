@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from types import MappingProxyType
-from typing import Protocol
+from typing import Protocol, TypedDict, Unpack
 
 from tally.clock import Clock
 from tally.errors import Refused, Rejected
@@ -67,6 +67,15 @@ class _Message:
         self.data = data
         self.attributes = attributes
         self.settled = False
+
+
+class Bounds(TypedDict, total=False):
+    """What a subscription may be told of leases, waits and answers: see FakeSubscription."""
+
+    deadline: float
+    patience: float
+    answer_messages: int
+    answer_bytes: int
 
 
 class FakeSubscription:
@@ -241,10 +250,10 @@ class FakePubSub:
     def create_topic(self, topic: str) -> None:
         self._topics.setdefault(topic, [])
 
-    def create_subscription(self, name: str, topic: str, **options: float | int) -> FakeSubscription:
+    def create_subscription(self, name: str, topic: str, **options: Unpack[Bounds]) -> FakeSubscription:
         """Create a subscription (options: FakeSubscription's); if it exists, return it as it is."""
         if name not in self._subscriptions:
-            subscription = FakeSubscription(manners=self._manners, **options)  # type: ignore[arg-type]  # by name
+            subscription = FakeSubscription(manners=self._manners, **options)
             self._subscriptions[name] = subscription
             self._topics[topic].append(subscription)
         return self._subscriptions[name]

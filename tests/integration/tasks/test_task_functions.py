@@ -157,7 +157,7 @@ async def test_a_stopped_worker_gives_back_what_runs_in_a_thread_and_exits_in_ti
     command = [str(BIN / "tally"), "worker", "--queue", "stuck", "--host", "127.0.0.1", "--port", "0"]
     async with bootstrap.task_queues(environ):
         handle = await shop.stuck.call()
-        worker = subprocess.Popen(guarded(command), env=environ, stderr=subprocess.DEVNULL)  # noqa: ASYNC220 (it takes no time)
+        worker = subprocess.Popen(guarded(command), env=environ, stderr=subprocess.DEVNULL)  # noqa: ASYNC220  # it takes no time
         try:
             for _ in range(400):
                 if (await handle.status()).state is State.RUNNING:

@@ -59,7 +59,7 @@ def served(tallier: Tallier) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(data)
 
-        do_GET = do_DELETE = do_POST  # noqa: N815 - names that the base class looks for
+        do_GET = do_DELETE = do_POST  # noqa: N815  # names that the base class looks for
 
         def log_message(self, *_: object) -> None:
             """Say nothing."""

@@ -121,7 +121,7 @@ def test_a_key_name_that_the_service_takes_is_taken(name: str) -> None:
         {"a": {"b": 1}},
         {"a": 2**63},
         {"a": -(2**63) - 1},
-        {"a": datetime(2026, 1, 1)},  # noqa: DTZ001  the value under test
+        {"a": datetime(2026, 1, 1)},  # noqa: DTZ001  # the value under test
         {"a": "\ud800"},
         {"a": ["\udfff"]},
         {"a": ["x", 1]},

@@ -193,7 +193,7 @@ def test_a_payload_at_the_limit_is_taken(world: World, run: Go) -> None:
     run(main())
 
 
-@pytest.mark.parametrize("eta", [datetime(2026, 1, 1), "2026-01-01T00:00:00Z", 1_700_000_000, 1.5])  # noqa: DTZ001 (naive is the point)
+@pytest.mark.parametrize("eta", [datetime(2026, 1, 1), "2026-01-01T00:00:00Z", 1_700_000_000, 1.5])  # noqa: DTZ001  # naive is the point
 def test_only_aware_datetimes_are_times(world: World, run: Go, eta: Any) -> None:
     @world.registry.task("t", queue="push")
     async def t() -> None: ...

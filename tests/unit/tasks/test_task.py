@@ -33,11 +33,11 @@ def test_delay_or_eta_says_when_a_task_is_due(options: dict[str, Any], due: int)
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"eta": datetime(2030, 1, 1)}, "no time zone"),  # noqa: DTZ001 - the naive datetime is what is refused
+        ({"eta": datetime(2030, 1, 1)}, "no time zone"),  # noqa: DTZ001  # the naive datetime is what is refused
         ({"eta": date(2030, 1, 1)}, "time zone"),
         ({"eta": "2030-01-01T00:00:00Z"}, "time zone"),
         ({"eta": 1_893_456_000}, "time zone"),
-        ({"expires": datetime(2030, 1, 1)}, "no time zone"),  # noqa: DTZ001 - as above
+        ({"expires": datetime(2030, 1, 1)}, "no time zone"),  # noqa: DTZ001  # as above
         ({"delay": 1, "eta": datetime(2030, 1, 1, tzinfo=UTC)}, "one or the other"),
         ({"delay": 0, "eta": datetime(2030, 1, 1, tzinfo=UTC)}, "one or the other"),
         ({"delay": -1}, "delay is -1 s"),

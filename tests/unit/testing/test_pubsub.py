@@ -1,4 +1,5 @@
 import asyncio
+from typing import Unpack
 
 import pytest
 
@@ -7,10 +8,10 @@ from tally.ports import Outgoing
 from tally.testing.backend import FakeBackend
 from tally.testing.clock import VirtualClock
 from tally.testing.loop import VirtualLoop
-from tally.testing.pubsub import FakePubSub, FakeSubscription
+from tally.testing.pubsub import Bounds, FakePubSub, FakeSubscription
 
 
-def broker(**options: float | int) -> tuple[FakePubSub, FakeSubscription]:
+def broker(**options: Unpack[Bounds]) -> tuple[FakePubSub, FakeSubscription]:
     pubsub = FakePubSub(clock=VirtualClock())
     pubsub.create_topic("t")
     return pubsub, pubsub.create_subscription("s", "t", **options)
