@@ -1,8 +1,9 @@
 """A process on the embedded file, for tests that stop, kill and compare processes.
 
-    python -m tests.integration.embedded.child publish|commit|flood|turns|fill|hold NAME
+    python -m tests.integration.embedded.child publish|commit|flood|turns|fill|hold NAME [short]
 
-It prints a line only for what is durable. Settings come from the environment.
+It prints a line only for what is durable. Settings come from the environment. `short`: of room, whatever the disk says,
+so that each write folds the log before it is answered.
 """
 
 import asyncio
@@ -10,11 +11,14 @@ import os
 import resource
 import sys
 import time
+from contextlib import nullcontext
 from itertools import count
 from pathlib import Path
+from unittest import mock
 
 from tally import config, embedded
 from tally.embedded.backend import SqliteBackend
+from tally.embedded.file import File
 from tally.embedded.turn import Turn
 from tally.embedded.writer import Transaction
 from tally.errors import Unavailable
@@ -119,4 +123,5 @@ async def main(role: str, name: str) -> None:
 if __name__ == "__main__":
     if sys.argv[1] == "hold":
         hold(config.load(os.environ).state, sys.argv[2])
-    asyncio.run(main(*sys.argv[1:3]))
+    with mock.patch.object(File, "short_of_room", lambda _: True) if sys.argv[3:] else nullcontext():
+        asyncio.run(main(*sys.argv[1:3]))

@@ -21,13 +21,13 @@ from tally.ports import Query
 
 
 @contextmanager
-def _child(settings: Settings, role: str, name: str) -> Iterator[subprocess.Popen[bytes]]:
+def _child(settings: Settings, role: str, name: str, *options: str) -> Iterator[subprocess.Popen[bytes]]:
     environment = os.environ | {
         "TALLY_BACKEND": "embedded",
         "TALLY_STATE": str(settings.state),
         "TALLY_DURABILITY": settings.durability,
     }
-    command = [sys.executable, "-m", "tests.integration.embedded.child", role, name]
+    command = [sys.executable, "-m", "tests.integration.embedded.child", role, name, *options]
     process = subprocess.Popen(guarded(command), env=environment, stdout=subprocess.PIPE)
     try:
         yield process
@@ -74,6 +74,28 @@ async def test_a_killed_publisher_leaves_every_acknowledged_message(tmp_path: Pa
             acknowledged += _kill_after(two, lines)
     backend = await embedded.open(settings)
     found = await _pull_all(backend, "votes")
+    await backend.close()
+    assert len(found) == len(set(found))
+    assert set(acknowledged) <= set(found)
+
+
+async def test_a_process_that_is_killed_while_it_folds_the_log_loses_nothing_of_any(tmp_path: Path) -> None:
+    settings = _settings(tmp_path)
+    backend = await embedded.open(settings)  # has it open: else the next process would recover the log alone
+    acknowledged: list[str] = []
+    for round_, lines in enumerate((1, 21, 150)):
+        names = [f"{letter}{round_}" for letter in "abc"]
+        with (
+            _child(settings, "publish", names[0], "short") as one,
+            _child(settings, "publish", names[1], "short") as two,
+            _child(settings, "publish", names[2]) as three,
+        ):
+            for process in (one, two, three):
+                acknowledged += _kill_after(process, lines)
+    found = await _pull_all(backend, "votes")
+    assert await backend.write(lambda transaction: transaction.execute("PRAGMA integrity_check").fetchall()) == [
+        ("ok",)
+    ]
     await backend.close()
     assert len(found) == len(set(found))
     assert set(acknowledged) <= set(found)
