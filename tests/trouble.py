@@ -1,11 +1,23 @@
 """Ports that a test can count, slow down and break, over the fakes."""
 
 import asyncio
+import gc
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from tally.errors import BackendError
 from tally.ports import Committed, Key, Lookup, Outgoing, Page, Publisher, Query, Store, Write
+
+
+def unseen_errors(main: Callable[[], Coroutine[Any, Any, None]]) -> list[str]:
+    """Run a coroutine on a real loop, which the virtual one is not: it tells of errors that nobody was told of."""
+    seen: list[str] = []
+    with asyncio.Runner() as runner:
+        runner.get_loop().set_exception_handler(lambda _, context: seen.append(context["message"]))
+        runner.run(main())
+        gc.collect()
+    return seen
 
 
 class Trouble:

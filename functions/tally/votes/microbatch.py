@@ -143,10 +143,10 @@ class MicroBatcher:
         for done, oldest in waiters:
             if done.done():
                 continue
-            if failure is not None:
-                done.set_exception(self._busy(failure))
-            elif oldest < confirmed_late:
-                done.set_exception(self._busy("Pub/Sub confirmed too late: send the votes again"))
+            late = "Pub/Sub confirmed too late: send the votes again" if oldest < confirmed_late else None
+            if problem := failure or late:
+                done.set_exception(self._busy(problem))
+                done.exception()  # a list of which another topic took no more waits for none
             else:
                 done.set_result(None)
 

@@ -21,7 +21,7 @@ from tally.testing.pubsub import FakePubSub
 from tally.votes.batch import Vote
 from tally.votes.microbatch import LINGER_SECONDS, MicroBatcher
 from tally.votes.stream import Streams
-from tests.trouble import TroubledPublisher
+from tests.trouble import TroubledPublisher, unseen_errors
 
 
 class Desk:
@@ -222,6 +222,19 @@ def test_a_vote_confirmed_long_after_its_stamp_is_not_promised(play: Play, secon
     play(scene)
 
 
+def test_of_requests_that_share_a_message_only_the_old_one_is_not_promised(play: Play) -> None:
+    async def scene(desk: Desk) -> None:
+        old = desk.batcher.add("votes", desk.votes(1))
+        desk.clock.step(61 * SECOND)
+        fresh = desk.batcher.add("votes", desk.votes(1))
+        with pytest.raises(Busy):
+            await old
+        await fresh
+        assert desk.sizes == [2]
+
+    play(scene)
+
+
 def test_closing_publishes_the_open_batch_at_once_and_takes_no_more(play: Play) -> None:
     async def scene(desk: Desk) -> None:
         desk.publisher.seconds = 1.0
@@ -250,6 +263,18 @@ def test_closing_publishes_the_open_batch_of_every_topic_and_one_that_fails_keep
         assert desk.sizes == [1, 1, 1]
 
     play(scene)
+
+
+def test_a_publish_that_fails_when_nobody_waits_for_it_is_no_unseen_error(tally_clock: VirtualClock) -> None:
+    """Of a list whose votes go by two topics one may be taken and the other be too much: then nobody waits."""
+
+    async def main() -> None:
+        desk = Desk(tally_clock)
+        desk.publisher.error = Unavailable("down")
+        desk.batcher.add("votes", desk.votes(1))
+        await desk.batcher.close()
+
+    assert unseen_errors(main) == []
 
 
 def test_it_says_for_how_long_publishing_has_failed(play: Play) -> None:

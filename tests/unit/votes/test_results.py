@@ -1,5 +1,4 @@
 import asyncio
-import gc
 from collections.abc import Sequence
 from random import Random
 
@@ -21,7 +20,7 @@ from tally.votes.keyring import KeyRing
 from tally.votes.ledger import Segment, Shard
 from tally.votes.polls import Polls
 from tally.votes.results import ResultsReader
-from tests.trouble import TroubledStore
+from tests.trouble import TroubledStore, unseen_errors
 
 
 async def _counted(store: FakeStore, poll_id: str, counts: dict[int, tuple[int, ...]]) -> None:
@@ -237,21 +236,22 @@ def test_totals_never_fall_though_an_answer_of_the_store_comes_late(
 
 
 def test_a_read_that_fails_when_nobody_waits_any_more_is_no_unseen_error(
-    tally_loop: VirtualLoop, tally_clock: VirtualClock, caplog: pytest.LogCaptureFixture
+    tally_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(results, "SHARED_SECONDS", 0.001)
+
     async def scene() -> None:
         _, store, reader = await _watched(tally_clock)
         await reader.read("lunch")
-        await asyncio.sleep(1)
-        store.seconds, store.error = 0.2, Unavailable("away")
+        store.seconds, store.error = 0.002, Unavailable("away")
+        await asyncio.sleep(0.002)
         asked = asyncio.create_task(reader.read("lunch"))
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0)
         asked.cancel()
-        await asyncio.sleep(1)
+        (read,) = reader._reads.values()
+        await asyncio.wait([read.task])
 
-    tally_loop.run(scene())
-    gc.collect()
-    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
+    assert unseen_errors(scene) == []
 
 
 def test_a_read_that_failed_is_not_shared_with_those_who_come_later(
