@@ -31,7 +31,7 @@ SECTION = "cloud-tasks"
 
 
 async def run(stage: Stage) -> Outcome:
-    figures = await _figures(stage.votes(5_000, least=1_500), stage.votes(40_000))
+    figures = await _figures(stage.votes(5_000, least=1_000), stage.votes(40_000))
     return Outcome(figures=tuple(figures))
 
 

@@ -63,9 +63,9 @@ class Measured:
 
 async def run(stage: Stage) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="tally-bench-") as state, local("embedded", Path(state)) as here:
-        figures = await _figures("emulator", stage.settings(), stage.votes(2_000, least=200))
+        figures = await _figures("emulator", stage.settings(), stage.votes(1_000, least=200))
         on_file = Stage(here=here, scale=stage.scale, repetitions=stage.repetitions).settings()
-        figures += await _figures("embedded", on_file, stage.votes(8_000, least=400))
+        figures += await _figures("embedded", on_file, stage.votes(4_000, least=400))
     for workers in WORKERS:
         ran = await measure_calls(stage.settings(), stage.votes(400, least=40), workers)
         figures.append(_figure(f"emulator: calls of a task function made, workers {workers}", ran.made_per_second))

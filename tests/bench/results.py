@@ -38,7 +38,7 @@ async def run(stage: Stage) -> Outcome:
                 )
             )
         sent = 0
-        for rate_ in RATES:
+        for rate_ in RATES[-1:] if stage.quick else RATES:
             seconds = max(3, int(8 * stage.scale))
             latencies = await _end_to_end(public.address, live, sent, rate_, seconds)
             sent += rate_ * seconds

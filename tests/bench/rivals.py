@@ -66,12 +66,15 @@ async def run(stage: Stage) -> Outcome:
         timed, counts[name] = await counted_run(stage, votes, size)
         return timed
 
-    large = stage.votes(60_000)
+    large, packed = (
+        stage.votes(60_000, least=10_000),
+        stage.votes(600_000, least=300_000),
+    )  # longer than a commit's period
     runs = await alternate(
         stage.repetitions,
         {
             OURS: partial(ours, OURS, large, 1),
-            PACKED: partial(ours, PACKED, 10 * large, 100),
+            PACKED: partial(ours, PACKED, packed, 100),
             **{one.name: partial(peer, one) for one in PEERS},
         },
     )

@@ -31,6 +31,10 @@ class Stage:
     scale: float
     repetitions: int
 
+    @property
+    def quick(self) -> bool:
+        return self.repetitions == 1
+
     def votes(self, number: int, least: int = 1_000) -> int:
         return max(least, int(number * self.scale))
 
