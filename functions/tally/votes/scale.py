@@ -101,25 +101,13 @@ def plan(votes: int, minutes: float, region: str) -> Plan:
     rate = votes / seconds
     instances = ceil(rate / VOTES_PER_INSTANCE_SECOND)
     partitions = min(int(limits.PARTITIONS), max(default_partitions(votes), ceil(votes / limits.VOTES_PER_PARTITION)))
-    streams, messages, busiest = _flow(rate, instances, partitions)
-    rivals = min(WORKERS_PER_STREAM, ceil(busiest))
+    flow = _flow(rate, instances, partitions)
+    streams, messages = flow.streams, flow.messages
+    rivals = min(WORKERS_PER_STREAM, ceil(flow.workers))
     workers = streams * rivals
     commits = min(messages, partitions * COMMITS_PER_PARTITION_SECOND * rivals)
     writes = commits * WRITES_PER_COMMIT
     memory = votes * LEDGER_BYTES_PER_VOTE * _share(partitions, streams)
-    bounds = (
-        Bound("function instances in a region", rate / VOTES_PER_INSTANCE_SECOND, INSTANCES),
-        Bound("streams", streams * busiest / WORKERS_PER_STREAM, int(limits.STREAMS)),
-        Bound("votes of one poll", votes, limits.PARTITIONS * limits.VOTES_PER_PARTITION),
-        Bound("records of one commit", rate / partitions / COMMITS_PER_PARTITION_SECOND, SEGMENT_RECORDS),
-        Bound(
-            "bytes published a second",
-            messages * prices.PUBSUB_LEAST_BYTES,
-            LARGE_REGIONS.get(region, PUBSUB_BYTES_PER_SECOND),
-        ),
-        Bound("Datastore writes a second, without a warm-up", writes, RAMP_START),
-        Bound("bytes of ledger in a worker", memory, WORKER_MEMORY),
-    )
     return Plan(
         votes=votes,
         minutes=minutes,
@@ -135,7 +123,7 @@ def plan(votes: int, minutes: float, region: str) -> Plan:
         commits=commits * seconds,
         writes=writes * seconds,
         drain_seconds=1 / COMMITS_PER_PARTITION_SECOND,
-        bounds=bounds,
+        bounds=_bounds(votes, region, rate, flow, partitions, writes, memory),
         costs=tuple(_costs(votes, minutes, messages, commits, workers, memory, prices.REGIONS[region])),
     )
 
@@ -151,6 +139,21 @@ def _flow(rate: float, instances: int, partitions: int) -> _Flow:
         if flow.workers <= WORKERS_PER_STREAM:
             break
     return flow
+
+
+def _bounds(
+    votes: int, region: str, rate: float, flow: _Flow, partitions: int, writes: float, memory: float
+) -> tuple[Bound, ...]:
+    published = LARGE_REGIONS.get(region, PUBSUB_BYTES_PER_SECOND)
+    return (
+        Bound("function instances in a region", rate / VOTES_PER_INSTANCE_SECOND, INSTANCES),
+        Bound("streams", flow.streams * flow.workers / WORKERS_PER_STREAM, int(limits.STREAMS)),
+        Bound("votes of one poll", votes, limits.PARTITIONS * limits.VOTES_PER_PARTITION),
+        Bound("records of one commit", rate / partitions / COMMITS_PER_PARTITION_SECOND, SEGMENT_RECORDS),
+        Bound("bytes published a second", flow.messages * prices.PUBSUB_LEAST_BYTES, published),
+        Bound("Datastore writes a second, without a warm-up", writes, RAMP_START),
+        Bound("bytes of ledger in a worker", memory, WORKER_MEMORY),
+    )
 
 
 def _share(partitions: int, streams: int) -> float:

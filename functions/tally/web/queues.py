@@ -60,6 +60,10 @@ _complete = msgspec.json.Decoder(_CompleteBody)
 
 
 def routes(queues: PullQueues) -> list[Route]:
+    return [*_queue_routes(queues), *_lease_routes(queues)]
+
+
+def _queue_routes(queues: PullQueues) -> list[Route]:
     async def add(request: Request, queue: str) -> Answer:
         target = _queue(queues, queue)
         data = await request.read(limits.TASK_BODY_BYTES)
@@ -73,6 +77,23 @@ def routes(queues: PullQueues) -> list[Route]:
         good = all(outcome.status not in ("invalid", "unknown") for outcome in outcomes)
         return answer.json(200 if good else 207, {"outcomes": [_outcome(outcome) for outcome in outcomes]})
 
+    async def stats(request: Request, queue: str) -> Answer:
+        return answer.json(200, _numbers(await _queue(queues, queue).stats()))
+
+    async def list_(request: Request) -> Answer:
+        limit, cursor = page.wanted(request.scope["query_string"], limits.QUEUES_PER_PAGE)
+        names = await queues.page(limit, cursor)
+        found = [{"name": name, **_numbers(await queues(name).stats())} for name in names.names]
+        return answer.json(200, {"queues": found, "cursor": page.following(names.cursor)})
+
+    return [
+        Route("GET", "/v1/queues", list_),
+        Route("POST", "/v1/queues/{queue}/tasks", add),
+        Route("GET", "/v1/queues/{queue}/stats", stats),
+    ]
+
+
+def _lease_routes(queues: PullQueues) -> list[Route]:
     async def lease(request: Request, queue: str) -> Answer:
         sent = body.decode(_lease, await request.read(limits.TASK_BODY_BYTES))
         if sent.oldest_tag and sent.tag is not None:
@@ -108,23 +129,11 @@ def routes(queues: PullQueues) -> list[Route]:
         good = all(each["status"] == "done" for each in outcomes)
         return answer.json(200 if good else 207, {"outcomes": outcomes})
 
-    async def stats(request: Request, queue: str) -> Answer:
-        return answer.json(200, _numbers(await _queue(queues, queue).stats()))
-
-    async def list_(request: Request) -> Answer:
-        limit, cursor = page.wanted(request.scope["query_string"], limits.QUEUES_PER_PAGE)
-        names = await queues.page(limit, cursor)
-        found = [{"name": name, **_numbers(await queues(name).stats())} for name in names.names]
-        return answer.json(200, {"queues": found, "cursor": page.following(names.cursor)})
-
     return [
-        Route("GET", "/v1/queues", list_),
-        Route("POST", "/v1/queues/{queue}/tasks", add),
         Route("POST", "/v1/queues/{queue}/lease", lease),
         Route("POST", "/v1/queues/{queue}/extend", extend),
         Route("POST", "/v1/queues/{queue}/release", release),
         Route("POST", "/v1/queues/{queue}/complete", complete),
-        Route("GET", "/v1/queues/{queue}/stats", stats),
     ]
 
 
