@@ -57,7 +57,7 @@ _WIDTH = 200
 
 @click.command()
 @click.argument("names", nargs=-1, type=click.Choice(list(SECTIONS)))
-@click.option("--quick", is_flag=True, help="A tenth of the votes, one repetition: under a minute.")
+@click.option("--quick", is_flag=True, help="About a tenth of the votes, one repetition: a minute and a half for all.")
 @click.option("--check", is_flag=True, help="One line a budget; exit code 1 if one is not met.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 @click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Draw the ratios as a bar chart.")

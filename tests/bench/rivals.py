@@ -66,10 +66,8 @@ async def run(stage: Stage) -> Outcome:
         timed, counts[name] = await counted_run(stage, votes, size)
         return timed
 
-    large, packed = (
-        stage.votes(60_000, least=10_000),
-        stage.votes(600_000, least=300_000),
-    )  # longer than a commit's period
+    # So many that even the fastest has not all of them within one period of its commits, for which it then only waits.
+    large, packed = stage.votes(60_000, least=10_000), stage.votes(600_000, least=300_000)
     runs = await alternate(
         stage.repetitions,
         {

@@ -33,6 +33,7 @@ class Stage:
 
     @property
     def quick(self) -> bool:
+        """Tell whether this is a look at what budgets hold: figures that none holds may be left out."""
         return self.repetitions == 1
 
     def votes(self, number: int, least: int = 1_000) -> int:
