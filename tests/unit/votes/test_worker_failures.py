@@ -7,7 +7,7 @@ import pytest
 
 from tally import limits
 from tally.clock import SECOND
-from tally.errors import BackendError, Refused, Unavailable, UnsafeStore
+from tally.errors import BackendError, Refused, UnsafeStore
 from tally.ports import Committed, Delete, Key, Outgoing, Received, Write
 from tally.testing.clock import VirtualClock
 from tally.testing.loop import VirtualLoop
@@ -15,11 +15,10 @@ from tally.testing.store import FakeStore
 from tally.votes import batch, decoder, keys
 from tests.unit.votes.pipeline import Pipeline, poll, votes
 from tests.unit.votes.scripted import ScriptedStore, once
-from tests.unit.votes.test_worker import Running, is_probe, shard_writes, up
+from tests.unit.votes.working import DOWN, Running, is_probe, shard_writes, up
 
 DAY = 86_400 * SECOND
 SHARD = keys.shard("p", 0)
-DOWN = Unavailable("down", status="UNAVAILABLE")
 
 
 def scripted(store: FakeStore | None = None) -> tuple[Pipeline, ScriptedStore]:
