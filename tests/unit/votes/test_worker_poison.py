@@ -201,3 +201,32 @@ def test_before_a_vote_is_refused_the_definition_is_read_again(play: Callable[[S
         assert await pipeline.dead_letters() == []
 
     play(scene)
+
+
+def test_messages_that_are_let_go_again_and_again_are_no_movement(play: Callable[[Scene], None]) -> None:
+    async def scene(pipeline: Pipeline, store: ScriptedStore) -> None:
+        made = poll(partitions=1)
+        await pipeline.prepare(made)
+
+        def poison(writes: Sequence[Write]) -> BackendError | None:
+            if keys.shard(made.id, 0) in shard_writes(writes):
+                raise Unavailable("poison", status="INTERNAL")
+            return None
+
+        async with Running(pipeline.worker()) as running:
+            await asyncio.sleep(1)
+            store.on_commit = poison
+            await pipeline.publish(votes(made, range(10), pipeline.clock.now()))
+            await asyncio.sleep(40)
+            idle = 0
+            for _ in range(300):
+                assert not running.worker.health().ok
+                idle += not running.worker.health().body["held"]
+                await asyncio.sleep(1)
+            assert idle > 10
+            store.on_commit = up
+            await running.until(lambda: running.settled() == 1, 130)
+            await asyncio.sleep(2)
+            assert running.worker.health().ok
+
+    play(scene)
