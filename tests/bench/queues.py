@@ -67,7 +67,7 @@ async def run(stage: Stage) -> Outcome:
         on_file = Stage(here=here, scale=stage.scale, repetitions=stage.repetitions).settings()
         figures += await _figures("embedded", on_file, stage.votes(4_000, least=400))
     for workers in WORKERS:
-        ran = await measure_calls(stage.settings(), stage.votes(400, least=40), workers)
+        ran = await measure_calls(stage.settings(), stage.votes(300, least=40), workers)
         figures.append(_figure(f"emulator: calls of a task function made, workers {workers}", ran.made_per_second))
         figures.append(_figure(f"emulator: calls of a task function run, workers {workers}", ran.ended_per_second))
     return Outcome(figures=tuple(figures))
