@@ -20,10 +20,10 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
 from typing import NamedTuple
 
-from tests.simulation import bugs, queue_bugs
+from tests.simulation import ledger_bugs, queue_bugs, vote_bugs
 from tests.simulation.bugs import Bug, Edit
 
-BUGS = (*bugs.BUGS, *queue_bugs.BUGS)
+BUGS = (*ledger_bugs.BUGS, *vote_bugs.BUGS, *queue_bugs.BUGS)
 KNOWN_SEEDS = 40  # small changes of the pipeline shift what befalls a seed: some more may be tried
 # Costly to import, and the same for every bug: the children inherit them.
 _SHARED = ("numpy", "msgspec", "asyncio", "concurrent.futures", "logging", "rich.table")
