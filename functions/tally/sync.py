@@ -57,11 +57,14 @@ class TaskQueues:
         Raises TimeoutError after `timeout` seconds (what it did may stay done), ConfigError when it is closed, belongs
         to a process that forked since, or when this thread has an event loop: await the coroutine there.
         """
+        problem = self._problem()  # before the lock: a fork may have copied it while another thread held it
+        if problem:
+            call.close()
+            raise ConfigError(problem)
         with self._lock:
-            problem = self._problem()
-            if problem or self._loop is None:
+            if self._loop is None:
                 call.close()
-                raise ConfigError(problem or "these task queues are closed")
+                raise ConfigError("these task queues are closed")
             future = asyncio.run_coroutine_threadsafe(self._tracked(call), self._loop)
         return thread.wait(future, timeout)
 

@@ -163,6 +163,26 @@ def test_a_fork_must_open_its_own(queues: TaskQueues, monkeypatch: pytest.Monkey
     queues.run(asyncio.sleep(0))
 
 
+class _Held:
+    """A lock that its holder will never let go."""
+
+    def __enter__(self) -> None:
+        raise AssertionError("it would wait for ever")
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def test_a_fork_that_copied_the_lock_while_it_was_held_does_not_hang(
+    queues: TaskQueues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as forked:
+        forked.setattr("os.getpid", lambda: -1)
+        forked.setattr(queues, "_lock", _Held())
+        with pytest.raises(ConfigError, match="forked"):
+            queues.run(work(queues))
+        queues.close()
+
+
 def test_settings_that_are_wrong_are_said_where_it_is_opened(environ: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="TALLY_TASK_MODULES"):
         TaskQueues({**environ, "TALLY_TASK_MODULES": "no.such.module"})

@@ -57,7 +57,9 @@ async def quietly(hooks: Iterable[Callable[[], Any]]) -> None:
     for hook in hooks:
         try:
             await call(hook)
-        except (Exception, SystemExit, asyncio.CancelledError) as error:
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # a subscriber may raise what it likes
             if isinstance(error, asyncio.CancelledError) and is_cancelled():
                 raise
             log("task-middleware-failed", level=logging.ERROR, error=error)

@@ -174,14 +174,17 @@ class PushLoop:
         event("pushed", queue=queue, task=task.id, status=outcome.status, ending=settled.ending.value)
 
     async def _sweep(self) -> None:
-        """Once a minute remove tombstones that have served their time."""
+        """Once a minute remove tombstones that have served their time; one that a new task has taken over stays."""
         now = self._clock.now()
         if now < self._swept + 60 * SECOND:
             return
         self._swept = now
         old = (Filter("eta", ">=", GONE), Filter("eta", "<=", GONE + now - TOMBSTONE))
         while entities := (await self._store.query(Query(kind=TASK, filters=old, order=("eta",), limit=PAGE))).entities:
-            await self._store.commit([Delete(key=entity.key) for entity in entities])
+            try:
+                await self._store.commit([Delete(key=each.key, base_version=each.version) for each in entities])
+            except Refused:
+                break  # a name was taken again meanwhile; the next sweep sees what is left
 
     async def _ask(self, task: HttpTask) -> Outcome:
         try:

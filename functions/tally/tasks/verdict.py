@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from random import Random
 from traceback import format_exception, format_exception_only
+from typing import Literal, TypeAlias
 
 from tally.clock import SECOND
 from tally.retry import RetryPolicy
@@ -11,6 +12,8 @@ from tally.tasks.context import Discard, Retry
 from tally.tasks.failure import Failures
 from tally.tasks.run import Run, State
 
+# How an attempt that another follows ended; `events.AGAIN` has an event for each.
+Ended: TypeAlias = Literal["failed", "retry", "interrupted"]
 UNKNOWN = RetryPolicy(max_attempts=5, min_backoff=5.0, max_backoff=60.0)  # a deploy may be under way
 
 
@@ -29,7 +32,7 @@ class Wait:
     """Another attempt follows in `delay` seconds; `counts`: this one counts against the policy."""
 
     delay: float
-    outcome: str
+    outcome: Ended
     error: str
     traceback: str = ""
     counts: bool = True

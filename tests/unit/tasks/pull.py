@@ -1,7 +1,7 @@
 """What the tests of the pull queue share: a queue on a fake store with latency, on virtual time."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from random import Random
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ class Watched:
     """A store that takes its time, counts what is asked of it, and fails as told.
 
     `after` and `before` hold what the next commits raise, after being applied or instead of it; None: nothing.
+    `meanwhile` holds what another process does just before the next commits arrive, each once.
     """
 
     def __init__(self, store: Store, latency: float = 0.0) -> None:
@@ -31,6 +32,7 @@ class Watched:
         self.refused = 0
         self.before: list[BackendError | None] = []
         self.after: list[BackendError | None] = []
+        self.meanwhile: list[Callable[[], Awaitable[object]]] = []
 
     async def get(self, keys: Sequence[Key]) -> Lookup:
         self.calls += 1
@@ -41,6 +43,8 @@ class Watched:
         self.calls += 1
         self.commits.append(writes)
         await asyncio.sleep(self.latency / 2)
+        if self.meanwhile:
+            await self.meanwhile.pop(0)()
         if self.before and (error := self.before.pop(0)) is not None:
             raise error
         try:

@@ -10,7 +10,7 @@ import pytest
 
 from tally.clock import SECOND
 from tally.errors import InvalidInput, Refused
-from tally.ports import Committed, HttpTask, Update, Write
+from tally.ports import Committed, Delete, HttpTask, Update, Write
 from tally.retry import RetryPolicy
 from tally.tasks.dispatch import StoreDispatcher
 from tally.tasks.push_entities import TOMBSTONE, entry_of, task_of, to_entity, update
@@ -333,5 +333,41 @@ def test_a_purge_leaves_what_was_added_after_it_began(world: World, run: Go) -> 
         store.left = 1
         await StoreDispatcher(store, world.clock).purge("q")
         assert (await world.dispatcher.stats("q")).tasks == 1
+
+    run(main())
+
+
+def test_a_loop_keeps_its_own_lease_and_sends_without_a_gap(world: World, run: Go) -> None:
+    async def main() -> None:
+        for second in range(30):
+            await world.add(f"t{second}", delay=second)
+        await world.work(35)
+        assert world.times() == list(range(30))
+
+    run(main())
+
+
+def test_a_sweep_leaves_a_name_that_is_taken_again_meanwhile(world: World, run: Go) -> None:
+    async def main() -> None:
+        await world.add("t")
+        await world.work(1)
+        await asyncio.sleep(TOMBSTONE / SECOND)
+        commit, refused = world.store.commit, list[Refused]()
+
+        async def late(writes: Sequence[Write]) -> Committed:
+            if any(isinstance(write, Delete) for write in writes):
+                await world.add("t", delay=30)
+            try:
+                return await commit(writes)
+            except Refused as error:
+                refused.append(error)
+                raise
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(world.store, "commit", late)
+            await world.work(5)
+        assert len(refused) == 1
+        await world.work(40)
+        assert len(world.sent) == 2, "the new task is lost"
 
     run(main())

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 from random import Random
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -11,12 +11,13 @@ from tally.errors import InvalidInput
 from tally.retry import RetryPolicy
 from tally.tasks.context import Context, Discard, Retry, current
 from tally.tasks.deferred import Registry
-from tally.tasks.events import Kind, RunEvent
+from tally.tasks.events import AGAIN, Kind, RunEvent
 from tally.tasks.middleware import PATIENCE, Middleware
 from tally.tasks.pace import Bounds
 from tally.tasks.run import State
 from tally.tasks.system import TaskSystem
 from tally.tasks.task import Task
+from tally.tasks.verdict import Ended
 from tally.testing.clock import VirtualClock
 from tally.testing.loop import VirtualLoop
 from tally.testing.process import Process
@@ -214,11 +215,18 @@ async def gives_up(_: RunEvent) -> None:
     raise asyncio.CancelledError
 
 
+class Odd(BaseException): ...
+
+
+def is_odd(_: RunEvent) -> None:
+    raise Odd
+
+
 async def hangs(_: RunEvent) -> None:
     await asyncio.sleep(10 * PATIENCE)
 
 
-@pytest.mark.parametrize("subscriber", [raises, exits, gives_up, hangs])
+@pytest.mark.parametrize("subscriber", [raises, exits, gives_up, is_odd, hangs])
 def test_a_subscriber_harms_neither_the_run_nor_those_told_before_it(
     world: World, run: Go, subscriber: Callable[[RunEvent], Any]
 ) -> None:
@@ -273,3 +281,8 @@ def test_middleware_is_told_too(world: World, run: Go) -> None:
 def test_an_unknown_kind_is_refused_by_name() -> None:
     with pytest.raises(InvalidInput, match="event 'done': want one of started, rescued"):
         Registry().on("done")
+
+
+def test_every_outcome_that_another_attempt_follows_has_its_event() -> None:
+    """An outcome without one would end the runner with a KeyError, after the run was settled."""
+    assert set(AGAIN) == set(get_args(Ended))

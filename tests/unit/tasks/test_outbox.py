@@ -135,3 +135,52 @@ def test_a_wrong_task_is_refused_before_the_commit() -> None:
             outbox(world).entry("a b", Task())
 
     run(body)
+
+
+@pytest.mark.parametrize("act", ["drop", "replay"])
+def test_an_entry_that_is_parked_anew_meanwhile_is_left_alone(act: str) -> None:
+    async def body(world: World) -> None:
+        box = outbox(world)
+        sent = box.entry("none", Task())
+        await world.store.commit([sent.write])
+        await box.drain([sent.id])
+        await asyncio.sleep(1)
+        world.store.meanwhile = [lambda: box.replay(sent.id)]
+        with pytest.raises(Refused):
+            await (box.drop(sent.id) if act == "drop" else box.replay(sent.id))
+        (parked,) = [parked async for parked in box.parked()]
+        assert (parked.id, parked.at) == (sent.id, world.clock.now())
+
+    run(body)
+
+
+def test_an_entry_that_is_replayed_while_another_parks_it_stays_waiting() -> None:
+    async def body(world: World) -> None:
+        box = outbox(world)
+        sent = box.entry("none", Task())
+        await world.store.commit([sent.write])
+
+        async def another() -> None:
+            await box.drain([sent.id])  # parks it
+            await box.replay(sent.id)  # parks it anew
+            world.store.before = [None, Unavailable("down")]  # its process dies once it waits again
+            await box.replay(sent.id)
+
+        world.store.meanwhile = [another]
+        await box.drain([sent.id])
+        assert [parked async for parked in box.parked()] == []
+
+    run(body)
+
+
+def test_what_is_not_parked_is_neither_replayed_nor_dropped() -> None:
+    async def body(world: World) -> None:
+        box = outbox(world)
+        sent = box.entry("mail", Task.text("waits"))
+        await world.store.commit([sent.write])
+        for act in (box.replay, box.drop):
+            with pytest.raises(NotFound, match=sent.id):
+                await act(sent.id)
+        assert await box.drain([sent.id]) == 1
+
+    run(body)

@@ -1,6 +1,7 @@
 """Tasks of a pull queue as its users see them: added, named, listed, deleted; on a fake store and virtual time."""
 
 import asyncio
+from collections import Counter
 
 import pytest
 
@@ -295,5 +296,69 @@ def test_run_now_hastens_what_waits_and_leaves_what_is_leased_or_dead() -> None:
         assert [await queue.run_now(name) for name in ("later", "held", "bad", "none")] == [True, False, False, False]
         assert [lease.name for lease in await queue.lease(10)] == ["later"]
         await queue.complete(held)
+
+    run(body)
+
+
+def test_a_name_that_is_free_again_is_taken_by_one_of_two_that_come_at_once() -> None:
+    async def body(world: World) -> None:
+        queue, other = world.queue(), world.queue()
+        await queue.add(Task(name="a"))
+        await queue.complete((await queue.lease())[0])
+        await asyncio.sleep(86_401)
+        prepared = await queue.prepare([Task.text("mine", name="a")])
+        world.store.meanwhile = [lambda: other.add(Task.text("another's", name="a"))]
+        with pytest.raises(Refused):
+            await world.store.commit(prepared.writes)
+        assert (await queue.add(Task.text("late", name="a"))).status == "exists"
+        (lease,) = await queue.lease(10)
+        assert lease.task.value() == "another's"
+
+    run(body)
+
+
+@pytest.mark.parametrize(("state", "free"), [("waiting", False), ("just done", False), ("done long ago", True)])
+def test_a_prepared_task_takes_a_name_only_when_it_is_free(state: str, free: bool) -> None:
+    async def body(world: World) -> None:
+        queue = world.queue()
+        await queue.add(Task.text("first", name="a"))
+        if state != "waiting":
+            await queue.complete((await queue.lease())[0])
+            await asyncio.sleep(86_401 if free else 86_399)
+        prepared = await queue.prepare([Task.text("second", name="a")])
+        if free:
+            await world.store.commit(prepared.writes)
+            assert [lease.task.value() for lease in await queue.lease(10)] == ["second"]
+        else:
+            with pytest.raises(Refused):
+                await world.store.commit(prepared.writes)
+
+    run(body)
+
+
+def test_a_sweep_leaves_a_name_that_is_taken_again_meanwhile() -> None:
+    async def body(world: World) -> None:
+        queue = world.queue()
+        await queue.add(Task(name="a"))
+        await queue.complete((await queue.lease())[0])
+        await asyncio.sleep(86_401)
+        world.store.meanwhile = [lambda: queue.add(Task.text("again", name="a"))]
+        await queue.sweep()
+        assert [lease.task.value() for lease in await queue.lease(10)] == ["again"]
+
+    run(body)
+
+
+def test_what_is_indexed_is_spread_over_the_shards_and_holds_nothing_of_the_task() -> None:
+    async def body(world: World) -> None:
+        queue = world.queue()
+        await queue.add_many(Task.text("secret", tag="t", delay=n) for n in range(400))
+        await queue.complete_many(await queue.lease(100))
+        entities = list(world.fake.of_kind("Task"))
+        assert {name for entity in entities for name in entity.indexed} == {"due", "tagged", "phase", "gone"}
+        for name in ("due", "tagged"):
+            begins = Counter(str(e.properties[name])[:5] for e in entities if name in e.indexed)
+            assert len(begins) == 16 and max(begins.values()) < 60, f"{name} grows in one place: {begins}"
+        assert not any("secret" in str(entity.properties[name]) for entity in entities for name in entity.indexed)
 
     run(body)

@@ -3,8 +3,11 @@
 import asyncio
 from random import Random
 
+import pytest
 from msgspec.structs import replace
 
+from tally.errors import Refused
+from tally.tasks.parked import Parked, ParkedCalls, write
 from tally.tasks.run import Run, State
 from tally.tasks.runs import Runs
 from tests.unit.tasks.pull import World, run
@@ -53,5 +56,33 @@ def test_nothing_is_written_when_a_step_changes_nothing() -> None:
         commits = len(world.store.commits)
         await runs(world).change("r", lambda run: run or NEW)
         assert len(world.store.commits) == commits
+
+    run(body)
+
+
+def test_a_sweep_leaves_the_record_of_a_run_that_is_made_anew_meanwhile() -> None:
+    async def body(world: World) -> None:
+        over = replace(NEW, state=State.DONE, ended=0, keep=0.0)
+        await runs(world).change("r", lambda _: over)
+        await asyncio.sleep(100_000)
+        world.store.meanwhile = [lambda: runs(world).change("r", lambda _: NEW)]
+        await runs(world).sweep()
+        assert await runs(world).get("r") == NEW
+
+    run(body)
+
+
+def test_a_call_that_is_parked_anew_is_not_dropped_with_what_was_seen_before() -> None:
+    async def body(world: World) -> None:
+        parked = Parked(id="r", queue="q", call="f", reason="fatal", error="", at=0, payload=b"1", headers={}, epoch=1)
+        calls = ParkedCalls(world.store)
+        await world.store.commit([write(parked)])
+        _, version = await calls.get("r")
+        await world.store.commit([write(parked)])
+        with pytest.raises(Refused):
+            await calls.drop("r", version)
+        found, version = await calls.get("r")
+        await calls.drop("r", version)
+        assert (found, [each async for each in calls.all()]) == (parked, [])
 
     run(body)

@@ -58,3 +58,26 @@ def test_one_that_met_another_is_in_company_for_ten_seconds(later: float, alone:
     assert seen.alone(1.0)
     seen.met(0, 1.0)
     assert seen.alone(1.0 + later) is alone
+
+
+def test_no_shard_is_left_out_whatever_is_met_elsewhere() -> None:
+    """A lessee that sees one shard a second, each of them drained or another's, is in each within a bound."""
+    random = Random(7)
+    lessee = Tour(random)
+    seen = dict.fromkeys(range(16), 0.0)
+    for second in range(2_000):
+        now = float(second)
+        shard = lessee.order(range(16), 16, now)[0]
+        if random.random() < 0.5:
+            lessee.met(shard, now)
+        else:
+            lessee.visited(shard, now, drained=random.random() < 0.5)
+        seen[shard] = now
+        assert now - min(seen.values()) < 200, f"shard {min(seen, key=lambda each: seen[each])} is left out"
+
+
+def test_when_all_are_shunned_the_one_shunned_longest_is_first() -> None:
+    lessee = tour()
+    for shard in (2, 0, 3, 1):
+        lessee.met(shard, shard + 1.0)
+    assert lessee.order(range(4), 4, 3.5) == [0, 1, 2, 3]
