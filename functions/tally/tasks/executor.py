@@ -105,6 +105,7 @@ class PullExecutor:
         self._ended = asyncio.Event()
         self._turn = 0
         self._said = -SAID
+        self._full_until = 0  # (µs) the last of those that wait for a place is back in its queue by then
 
     @property
     def running(self) -> int:
@@ -117,6 +118,8 @@ class PullExecutor:
     async def run(self, stop: asyncio.Event, *, until_empty: bool = False) -> int:
         """Work until `stop`, or until the queues give nothing and nothing runs; return the exit code, 0.
 
+        What waits for a place of its function's limit is waited for, what waits for its time is not.
+
         After a stop: no new lease, GRACE seconds for what runs, then it is cancelled and its tasks given back.
         """
         self._pool.resize(self._limit)
@@ -128,7 +131,8 @@ class PullExecutor:
             while not stop.is_set():
                 found = await self._lease()
                 pause = poll(pause, found=found > 0, bounds=self._bounds)
-                if until_empty and not found and not self._held and not await self._backlog():
+                idle = not found and not self._held and self._clock.now() > self._full_until
+                if until_empty and idle and not await self._backlog():
                     break
                 if found and self._room():
                     continue
@@ -185,6 +189,8 @@ class PullExecutor:
                     await queue.complete(held.lease)
                     return
                 delay = max(0, again.at - self._clock.now()) / SECOND
+                if again.full:
+                    self._full_until = max(self._full_until, again.at + SECOND)
             except BackendError as problem:
                 event("delivery-failed", level=logging.WARNING, queue=queue.name, error=problem)
                 delay = _SICK

@@ -47,10 +47,11 @@ _LAST_WORDS = 2.0  # seconds to write that a shutdown ended an attempt
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Bring the delivery again at `at` (µs); `hop` is its number on a push queue."""
+    """Bring the delivery again at `at` (µs); `hop` is its number on a push queue. `full`: it waits for a place only."""
 
     at: int
     hop: int | None
+    full: bool = False
 
 
 class Runner:
@@ -101,7 +102,8 @@ class Runner:
     async def _run(self, delivery: Delivery, call: Call, token: str, admitted: Admitted | Full) -> Again | None:
         found = await self._claim(delivery, call, token, admitted.at if isinstance(admitted, Full) else None)
         if isinstance(found, Later):
-            return Again(found.at, None if delivery.hop is None else found.run.hop)
+            full = isinstance(admitted, Full) and found.at == admitted.at
+            return Again(found.at, None if delivery.hop is None else found.run.hop, full)
         if not isinstance(found, Claimed):
             return None
         deferred = self._registry.functions.get(call.call)

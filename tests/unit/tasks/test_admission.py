@@ -100,6 +100,25 @@ def test_no_more_runs_of_a_key_are_at_work_than_its_limit_and_waiting_uses_up_no
     run(main())
 
 
+def test_a_worker_that_ends_when_all_is_done_outlasts_the_wait_for_a_place(world: World, run: Go) -> None:
+    @world.registry.task("f", limit=Concurrent("one", 1))
+    async def f() -> None:
+        await world.be_at_work("one", 0.3)
+
+    async def main() -> None:
+        handles = [await f.call() for _ in range(12)]
+        far = await f.later(delay=10_000).call()
+        bounds = Bounds(at_least=20, at_most=20)
+        executor = world.process("w").executor({"default": 1}, bounds=bounds)
+        async with asyncio.timeout(1_000):
+            await executor.run(asyncio.Event(), until_empty=True)
+        assert {(await handle.status()).state for handle in handles} == {State.DONE}
+        assert (await far.status()).state is State.QUEUED
+        assert world.most == {"one": 1}
+
+    run(main())
+
+
 def test_a_worker_that_dies_frees_its_places_when_its_claims_are_over(world: World, run: Go) -> None:
     @world.registry.task("f", limit=Concurrent("db", 3))
     async def f() -> str:
