@@ -95,16 +95,7 @@ class _Loaded(NamedTuple):
 async def run(stage: Stage) -> Outcome:
     votes = stage.votes(1_000_000)
     ballots = stage.votes(limits.BALLOTS_PER_PARTITION, least=2_000_000)  # so many that one lookup's memory is little
-    with tempfile.TemporaryDirectory(prefix="tally-bench-") as state, local("embedded", Path(state)) as here:
-        own = Stage(here=here, scale=stage.scale, repetitions=1)
-        settings = own.settings()
-        backend = await opened(settings)
-        poll = await make_poll(backend)
-        for start in range(0, votes, 100_000):
-            content = make_votes(poll, range(start, min(start + 100_000, votes)))
-            await publish(backend, settings.topic, pack(content, A_MESSAGE))
-        await backend.close()
-        drained = await asyncio.to_thread(_alone, _drain, settings, poll, votes)
+    drained = await _waited(stage, votes)
     loaded = await asyncio.to_thread(_alone, _load, ballots)
     waiting, full = f"{votes:,} votes waiting at the start", f"a partition of {ballots:,} ballots"
     bounds = (
@@ -137,6 +128,20 @@ async def run(stage: Stage) -> Outcome:
         ),
         budgets=tuple(budgets),
     )
+
+
+async def _waited(stage: Stage, votes: int) -> _Drained:
+    """Publish votes to embedded before there is a worker, then start one."""
+    with tempfile.TemporaryDirectory(prefix="tally-bench-") as state, local("embedded", Path(state)) as here:
+        own = Stage(here=here, scale=stage.scale, repetitions=1)
+        settings = own.settings()
+        backend = await opened(settings)
+        poll = await make_poll(backend)
+        for start in range(0, votes, 100_000):
+            content = make_votes(poll, range(start, min(start + 100_000, votes)))
+            await publish(backend, settings.topic, pack(content, A_MESSAGE))
+        await backend.close()
+        return await asyncio.to_thread(_alone, _drain, settings, poll, votes)
 
 
 def _figure(name: str, unit: str, value: float) -> Figure:
@@ -204,11 +209,7 @@ def _load(ballots: int) -> _Loaded:
         store = _Bounded(FakeStore())
         random = np.random.default_rng(1)
         rest = SMALL_COMMITS * SMALL
-        writer = _counter(store)
-        await writer.refresh()
-        while writer.ballots < ballots - rest:
-            await writer.commit(_records(random, min(SEGMENT_RECORDS, ballots - rest - writer.ballots)))
-        del writer
+        await _fill(store, random, ballots - rest)
         store.entities_read = store.lookup_bytes = 0
         reader = _counter(store)
         tracemalloc.start()
@@ -241,6 +242,13 @@ def _load(ballots: int) -> _Loaded:
         )
 
     return asyncio.run(main())
+
+
+async def _fill(store: Store, random: np.random.Generator, ballots: int) -> None:
+    writer = _counter(store)
+    await writer.refresh()
+    while writer.ballots < ballots:
+        await writer.commit(_records(random, min(SEGMENT_RECORDS, ballots - writer.ballots)))
 
 
 async def _takes_more(counter: Counter, random: np.random.Generator) -> bool:

@@ -2,7 +2,7 @@
 
 import contextlib
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from uuid import uuid4
 
@@ -44,6 +44,10 @@ async def run(stage: Stage) -> Outcome:
             await nothing()
             contenders = {"ours": ours, "nothing": nothing, "usual": usual, "lists": lists}
             runs = await alternate(stage.repetitions, contenders)
+    return _outcome(runs)
+
+
+def _outcome(runs: Mapping[str, Sequence[Run]]) -> Outcome:
     to_nothing = ratio(SECTION, "single votes ÷ a handler that does nothing", runs["ours"], runs["nothing"])
     to_usual = ratio(SECTION, "single votes ÷ the usual sync function", runs["ours"], runs["usual"])
     stream = 2 * prices.PUBSUB_LEAST_BYTES * prices.PUBSUB_BYTE * 1_000_000
