@@ -25,7 +25,7 @@ async def run(stage: Stage) -> Outcome:
     async with _polls(here) as (public, poll):
         with here.started(_peer(here, "noop.py", "noop")) as noop, here.started(_sync(here)) as sync:
             path = f"/v1/polls/{poll}/votes"
-            count = stage.votes(20_000)
+            count = stage.votes(20_000, least=6_000)
 
             async def ours() -> Run:
                 return await _load(public, singles(public.address, path, count))
@@ -34,7 +34,7 @@ async def run(stage: Stage) -> Outcome:
                 return await _load(noop, singles(noop.address, path, count))
 
             async def usual() -> Run:
-                return await _load(sync, singles(sync.address, path, count // 10), connections=32)
+                return await _load(sync, singles(sync.address, path, stage.votes(2_000, least=200)), connections=32)
 
             async def lists() -> Run:
                 requests = _lists(public.address, path, max(8, count // 500))
