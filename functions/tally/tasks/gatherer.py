@@ -110,8 +110,7 @@ class Gatherer:
         """Exchange items of a group for a call; False when others have them."""
         leases = await queue.lease(rule.max_size, seconds=_HOLD, tag=group)
         count = gather.fitting([lease.row for lease in leases])
-        for lease in leases[count:]:
-            await queue.release(lease)
+        await queue.put_back(leases[count:])
         if not (leases := leases[:count]):
             return False
         items = [lease.task.payload for lease in leases]

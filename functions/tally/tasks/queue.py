@@ -15,7 +15,7 @@ from random import Random, SystemRandom
 from typing import Literal
 
 from tally import limits
-from tally.clock import SECOND, Clock
+from tally.clock import SECOND, Clock, from_datetime
 from tally.errors import InvalidInput, LeaseExpired, TooLarge, Unavailable
 from tally.logs import event
 from tally.ports import Store, Write
@@ -174,6 +174,14 @@ class PullQueue:
         _held(lease, status)
         return "released"
 
+    async def put_back(self, leases: Sequence[Lease]) -> None:
+        """Give tasks back as if they had not been leased: no attempts, each in its old place in the order.
+
+        One whose lease is over is left to its holder; one of which the store says nothing comes when its lease ends.
+        """
+        dues = {lease.row.key: _due(lease) for lease in leases}
+        await settle(self._rows, leases, lambda row: released(row, due=dues[row.key], error=None, counts=False))
+
     async def reject(self, lease: Lease, error: str) -> None:
         """Make a task a dead letter at once. Raises LeaseExpired, Unavailable."""
         now = self._rows.clock.now()
@@ -257,6 +265,10 @@ class PullQueue:
     async def _row(self, name: str) -> Row | None:
         place = keys.task(self.name, check_name(name), (await self._rows.record()).shards)
         return (await self._rows.find([place.key])).get(place.key)
+
+
+def _due(lease: Lease) -> int:
+    return lease.row.added_at if lease.task.eta is None else from_datetime(lease.task.eta)
 
 
 def _held(lease: Lease, status: Settled) -> None:

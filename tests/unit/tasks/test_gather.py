@@ -158,6 +158,24 @@ def test_a_full_group_goes_at_once_and_the_rest_waits(world: World, run: Go) -> 
     run(main())
 
 
+def test_what_one_call_does_not_hold_keeps_its_place(world: World, run: Go) -> None:
+    async def main() -> None:
+        await world.add("a", *(str(n) + "x" * 300_000 for n in range(9)))
+        await asyncio.sleep(30)
+        worker = world.worker("w")
+        await asyncio.sleep(60)
+        assert sorted([item[0] for item in items] for items in world.handed("a")) == [
+            ["0", "1"],
+            ["2", "3"],
+            ["4", "5"],
+            ["6", "7"],
+            ["8"],
+        ]
+        worker.kill()
+
+    run(main())
+
+
 def test_items_of_a_name_are_added_once(world: World, run: Go) -> None:
     async def main() -> None:
         statuses = [(await world.send.gather("a", "x", name="n")).status for _ in range(2)]
