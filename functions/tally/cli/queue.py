@@ -1,9 +1,7 @@
 """`tally queue …`: the queues, their numbers, what can be done to one as a whole; tasks are in queue_task.py."""
 
 import os
-from collections.abc import Sequence
 from dataclasses import asdict
-from functools import partial
 from typing import NamedTuple
 
 import click
@@ -27,9 +25,8 @@ from tally.cli.queue_target import (
 )
 from tally.cli.queue_task import add, delete, peek, run_now
 from tally.clock import SECOND, SystemClock
-from tally.errors import NotFound
 from tally.ports import DispatchStats
-from tally.tasks.inspection import Listed, TaskInfo
+from tally.tasks.inspection import Listed
 from tally.tasks.push import PushQueue
 from tally.tasks.queue import PullQueue
 from tally.tasks.start_rate import StartRate
@@ -61,7 +58,7 @@ def list_(queue_name: str | None, state: Listed, limit: int, as_json: bool) -> N
     if queue_name is None:
         _print_queues(run(_numbers()), as_json)
     else:
-        print_tasks(on_pulled(queue_name, partial(_listed, state=state, limit=limit)), as_json)
+        print_tasks(on_pulled(queue_name, lambda target: target.list(state, limit=limit)), as_json)
 
 
 @queue.command()
@@ -100,14 +97,14 @@ def purge(queue_name: str, yes: bool) -> None:
 @queue.command()
 @queue_argument
 def pause(queue_name: str) -> None:
-    """Lease no more tasks of a queue; what is leased may be finished.
+    """Lease no more tasks of a queue; what is leased may be finished. A queue that is not there yet is made.
 
     \b
     Example:
       tally queue pause mail
     """
-    on_either(queue_name, lambda target: target.pause())
-    click.echo(f"{queue_name}: paused")
+    made = on_either(queue_name, _pause, make=True)
+    click.echo(f"{queue_name}: paused{' (a new queue: no task was ever added to it)' if made else ''}")
 
 
 @queue.command()
@@ -129,7 +126,7 @@ def resume(queue_name: str) -> None:
 @click.option("--burst", type=int, help="Tasks at once at most; by default a second's.")
 @click.option("--off", is_flag=True, help="Let workers lease as fast as they ask.")
 def rate(queue_name: str, per_second: float | None, burst: int | None, off: bool) -> None:
-    """Limit how many tasks a second all workers together take from a pull queue.
+    """Limit how many tasks a second all workers together take from a pull queue; one not there yet is made.
 
     \b
     Example:
@@ -138,7 +135,7 @@ def rate(queue_name: str, per_second: float | None, burst: int | None, off: bool
     if (per_second is None) is not off:
         raise click.UsageError("give PER_SECOND, or else --off")
     limit = None if per_second is None else StartRate.of(per_second, burst)
-    on_pulled(queue_name, lambda target: target.set_rate(limit))
+    on_pulled(queue_name, lambda target: target.set_rate(limit), make=limit is not None)
     click.echo(f"{queue_name}: {'no rate' if limit is None else f'{limit.per_second:g}/s, burst {limit.burst}'}")
 
 
@@ -154,10 +151,11 @@ def sweep(queue_name: str) -> None:
     click.echo(f"{on_pulled(queue_name, lambda target: target.sweep())} removed")
 
 
-async def _listed(target: PullQueue, *, state: Listed, limit: int) -> Sequence[TaskInfo]:
-    if not await target.known():
-        raise NotFound(f"no queue {target.name} is known: none was ever added to, paused or given a rate by that name")
-    return await target.list(state, limit=limit)
+async def _pause(target: PullQueue | PushQueue) -> bool:
+    """Pause a queue; say whether that made it."""
+    made = isinstance(target, PullQueue) and not await target.known()
+    await target.pause()
+    return made
 
 
 async def _stats(target: PullQueue | PushQueue) -> QueueStats | DispatchStats:

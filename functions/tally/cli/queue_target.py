@@ -30,28 +30,32 @@ def pushed(queue_name: str) -> bool:
     return queue_name in config.load(os.environ).push_queues
 
 
-def on_pulled(queue_name: str, act: Callable[[PullQueue], Awaitable[T]]) -> T:
-    """Act on a pull queue. Raises ConfigError for one that is pushed."""
+def on_pulled(queue_name: str, act: Callable[[PullQueue], Awaitable[T]], *, make: bool = False) -> T:
+    """Act on a pull queue that is there, or with `make` on one that need not be.
+
+    Raises NotFound for one that is not, or is pushed.
+    """
 
     async def work() -> T:
         settings = config.load(os.environ)
         if queue_name in settings.push_queues:
             raise NotFound(f"queue {queue_name} is pushed (TALLY_PUSH_QUEUES): only its service knows its tasks")
         async with bootstrap.opened(settings) as backend:
-            return await act(bootstrap.pull_queues(backend, World())(queue_name))
+            queues = bootstrap.pull_queues(backend, World())
+            return await act(queues(queue_name) if make else await queues.existing(queue_name))
 
     return run(work())
 
 
-def on_either(queue_name: str, act: Callable[[PullQueue | PushQueue], Awaitable[T]]) -> T:
-    """Act on a queue as TALLY_PUSH_QUEUES says: a pushed or a pulled one."""
+def on_either(queue_name: str, act: Callable[[PullQueue | PushQueue], Awaitable[T]], *, make: bool = False) -> T:
+    """Act on a queue as TALLY_PUSH_QUEUES says: a pushed or a pulled one; `make` as in `on_pulled`."""
 
     async def work() -> T:
         import_from_here()
         async with bootstrap.task_queues() as system:
             return await act(system.push(queue_name))
 
-    return run(work()) if pushed(queue_name) else on_pulled(queue_name, act)
+    return run(work()) if pushed(queue_name) else on_pulled(queue_name, act, make=make)
 
 
 def must(good: bool, message: str) -> None:

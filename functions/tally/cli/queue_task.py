@@ -40,14 +40,14 @@ def peek(queue_name: str, name: str, as_json: bool) -> None:
 @click.option("--tag", help="Tag to lease by.")
 @click.option("--delay", type=float, help="Seconds until it may run.")
 def add(queue_name: str, payload: str, text: bool, as_json: bool, **options: Any) -> None:
-    """Add one task.
+    """Add one task; the first makes its queue.
 
     \b
     Example:
       tally queue add mail '{"to": 7}' --tag invoices --delay 60
     """
     task = _task(payload, text, options)
-    outcome = on_pulled(queue_name, lambda target: target.add(task))
+    outcome = on_pulled(queue_name, lambda target: target.add(task), make=True)
     if as_json:
         print_json({"name": outcome.name, "status": outcome.status})
     else:

@@ -1,4 +1,8 @@
-"""The pull queues of a store: each by its name, and their names. A queue is there once it was added to or set."""
+"""The pull queues of a store: each by its name, and their names.
+
+A queue is there from its first task, pause or rate on, and for ever. Only adding, pausing and setting a rate make one;
+who looks at a queue, or changes what is in it, asks for one that is there, lest a wrong name look like an empty queue.
+"""
 
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
@@ -7,7 +11,7 @@ from typing import NamedTuple
 
 from tally import limits
 from tally.clock import Clock
-from tally.errors import InvalidInput, Rejected
+from tally.errors import InvalidInput, NotFound, Rejected
 from tally.ports import Query, Store
 from tally.tasks import keys
 from tally.tasks.queue import PullQueue
@@ -47,8 +51,19 @@ class PullQueues:
             raise InvalidInput("the cursor is none that was given out", code="bad-cursor") from error
         return Names(names=[str(entity.key[-1][1]) for entity in page.entities], cursor=page.cursor)
 
+    async def existing(self, name: str) -> PullQueue:
+        """Return a queue that is there. Raises NotFound, or InvalidInput for what is no queue's name."""
+        queue = self(name)
+        if not await queue.known():
+            raise NotFound(
+                f"there is no queue {name}: no task was ever added to it, nor was it paused or given a rate"
+                " (`tally queue list` and GET /v1/queues show all there are; a push queue is one of TALLY_PUSH_QUEUES)",
+                code="queue-not-found",
+            )
+        return queue
+
     def __call__(self, name: str) -> PullQueue:
-        """Return the queue; raises InvalidInput for what is no queue's name."""
+        """Return the queue, there or not yet; raises InvalidInput for what is no queue's name."""
         queue = self._made.pop(name, None) or PullQueue(self._store, name, clock=self._clock, random=self._random)
         self._made[name] = queue
         if len(self._made) > limits.HELD_QUEUES:

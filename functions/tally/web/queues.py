@@ -78,7 +78,8 @@ def _queue_routes(queues: PullQueues) -> list[Route]:
         return answer.json(200 if good else 207, {"outcomes": [_outcome(outcome) for outcome in outcomes]})
 
     async def stats(request: Request, queue: str) -> Answer:
-        return answer.json(200, _numbers(await _queue(queues, queue).stats()))
+        target = await queues.existing(_queue(queues, queue).name)
+        return answer.json(200, _numbers(await target.stats()))
 
     async def list_(request: Request) -> Answer:
         limit, cursor = page.wanted(request.scope["query_string"], limits.QUEUES_PER_PAGE)

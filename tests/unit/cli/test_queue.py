@@ -3,12 +3,14 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
 from tally import bootstrap, config
 from tally.bootstrap import World
 from tally.cli import main
+from tally.cli.queue import queue as queue_commands
 from tally.tasks.queue import PullQueue
 from tally.tasks.task import Task
 
@@ -86,6 +88,7 @@ def test_a_push_queue_sends_a_task_now(environ: dict[str, str], invoke: Invoke) 
 
 
 def test_what_is_not_there_or_is_wrong_is_one_line_and_exit_code_1(invoke: Invoke) -> None:
+    invoke("rate", "mail", "5")
     for arguments, says in (
         (("peek", "mail", "a"), "no task a"),
         (("delete", "mail", "a"), "no task a"),
@@ -112,18 +115,68 @@ def test_dead_letters_are_listed_replayed_and_dropped(invoke: Invoke, environ: d
 
 
 def test_pause_and_resume_show_in_the_stats(invoke: Invoke) -> None:
+    invoke("add", "mail", "1")
     assert invoke("pause", "mail").output == "mail: paused\n"
     assert json.loads(invoke("stats", "mail", "--json").output)["paused"] is True
     assert invoke("resume", "mail").output == "mail: running\n"
     assert invoke("sweep", "mail").output == "0 removed\n"
 
 
-@pytest.mark.parametrize("options", [(), ("--json",), ("--state", "dead")])
-def test_a_list_of_a_queue_that_never_was_says_so(invoke: Invoke, options: tuple[str, ...]) -> None:
+LOOKS = [
+    ("list", "mial"),
+    ("list", "mial", "--json"),
+    ("list", "mial", "--state", "dead"),
+    ("stats", "mial"),
+    ("stats", "mial", "--json"),
+    ("peek", "mial", "a"),
+    ("delete", "mial", "a"),
+    ("run", "mial", "a"),
+    ("purge", "mial", "--yes"),
+    ("resume", "mial"),
+    ("rate", "mial", "--off"),
+    ("sweep", "mial"),
+    ("dead", "list", "mial"),
+    ("dead", "list", "mial", "--json"),
+    ("dead", "replay", "mial", "--all"),
+    ("dead", "drop", "mial", "a"),
+]
+
+
+@pytest.mark.parametrize("arguments", LOOKS, ids=" ".join)
+def test_a_wrong_name_is_no_empty_queue(invoke: Invoke, arguments: tuple[str, ...]) -> None:
     invoke("add", "mail", "1", "--name", "a")
-    result = invoke("list", "mial", *options)
-    assert (result.exit_code, "no queue mial is known" in result.output) == (1, True)
+    result = invoke(*arguments)
+    assert (result.exit_code, result.output.count("\n")) == (1, 1), result.output
+    for says in ("there is no queue mial", "`tally queue list`", "queue-not-found"):
+        assert says in result.output
     assert [each["name"] for each in json.loads(invoke("list", "--json").output)] == ["mail"]  # asking made none
+
+
+def test_every_command_of_one_queue_asks_whether_it_is_there_but_those_that_make_one(invoke: Invoke) -> None:
+    """A command that is new must be in one of the two lists."""
+    asked = {" ".join(arguments[: 1 + (arguments[0] == "dead")]) for arguments in LOOKS}
+    assert asked | {"add", "pause", "rate"} == _commands(queue_commands)
+
+
+def _commands(group: click.Group, prefix: str = "") -> set[str]:
+    found = set[str]()
+    for name, command in group.commands.items():
+        found |= _commands(command, f"{name} ") if isinstance(command, click.Group) else {prefix + name}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("add", "images", "1", "--name", "a"), "a: added\n"),
+        (("pause", "images"), "images: paused (a new queue: no task was ever added to it)\n"),
+        (("rate", "images", "5"), "images: 5/s, burst 5\n"),
+    ],
+)
+def test_a_first_task_pause_or_rate_makes_a_queue(invoke: Invoke, arguments: tuple[str, ...], says: str) -> None:
+    assert invoke(*arguments).output == says
+    assert invoke("stats", "images").exit_code == 0
+    assert invoke("pause", "images").output == "images: paused\n"  # it is there by now
 
 
 def test_a_queue_that_was_emptied_or_only_paused_is_known(invoke: Invoke) -> None:

@@ -115,8 +115,11 @@ def test_wrong_input_is_a_problem_and_never_a_500(play: Play, path: str, sent: A
 
 def test_reading_a_queue_that_there_is_not_makes_none(play: Play) -> None:
     async def scene(stage: Stage) -> None:
-        assert (await stage.client.get(f"{Q}/stats")).json["tasks"] == 0
         assert (await stage.client.post(f"{Q}/lease", {})).json == {"leases": []}
+        missing = await stage.client.get(f"{Q}/stats")
+        assert (missing.status, missing.json["code"]) == (404, "queue-not-found")
+        assert all(says in missing.json["detail"] for says in ("no queue mail", "GET /v1/queues"))
+        assert (await stage.client.get("/v1/queues")).json["queues"] == []
         assert (await stage.client.get(f"{Q}/tasks")).status == 405
 
     play(scene)
