@@ -16,6 +16,7 @@ from tally.logs import event
 from tally.ports import Outgoing, Publisher
 from tally.votes import batch
 from tally.votes.batch import Vote
+from tally.votes.poll import CLOCK_BOUND
 
 LINGER_SECONDS = 0.005
 PUBLISH_SECONDS = 6.0
@@ -127,7 +128,7 @@ class MicroBatcher:
         try:
             async with asyncio.timeout(PUBLISH_SECONDS):
                 await self._publisher.publish(topic, [Outgoing(batch.encode(full.votes), _ATTRIBUTES)])
-            failure = None
+            failure = self._set_back(full.votes[-1])
             self._failing_since.pop(topic, None)
             self.durable_votes += len(full.votes)
         except (BackendError, TimeoutError) as error:
@@ -149,6 +150,14 @@ class MicroBatcher:
                 done.exception()  # a list of which another topic took no more waits for none
             else:
                 done.set_result(None)
+
+    def _set_back(self, vote: Vote) -> str | None:
+        """Say so if the clock fell behind the stamps by more than from one end of its bound to the other.
+
+        Where Pub/Sub has the same clock, the votes would be from after their publication: the worker refuses them.
+        """
+        ahead = vote.accepted_at - self._clock.now()
+        return "this machine's clock was set back: send the votes again" if ahead > 2 * CLOCK_BOUND else None
 
     def _busy(self, message: str, code: str = "publish-unconfirmed") -> Busy:
         return Busy(message, retry_after=self._random.randint(1, 5), code=code)

@@ -196,6 +196,27 @@ def test_a_clock_that_is_stepped_stays_exact_and_serves_again(tally_loop: Virtua
     tally_loop.run(main())
 
 
+@pytest.mark.parametrize("step", [-39, -61, -3_700, 61, 3_700])
+def test_a_machine_whose_one_clock_is_set_anew_under_load_promises_no_vote_that_is_refused(
+    tally_loop: VirtualLoop, step: int
+) -> None:
+    """Function, Pub/Sub and store share it: nobody can tell, and a definition held goes on for some seconds."""
+
+    async def main() -> None:
+        pipeline, made = Pipeline(), poll()
+        await pipeline.prepare(made)
+        booth = Booth(pipeline, 0, "on one machine")
+        booth.function = Function(pipeline.store, pipeline.backend.pubsub, pipeline.clock, booth.plan)
+        voting = asyncio.create_task(booth.open(20))
+        await asyncio.sleep(10)
+        pipeline.clock.step(step * SECOND)
+        await voting
+        assert await pipeline.drain() == [0]
+        await judge(pipeline, made, [booth])
+
+    tally_loop.run(main())
+
+
 def test_instances_that_disagree_about_an_option_lose_no_vote(tally_loop: VirtualLoop) -> None:
     """A function that knows a new option publishes votes for it to a worker that does not."""
 
