@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 import click
@@ -47,18 +48,26 @@ def _changes(client: Client, path: str) -> Iterator[Any]:
     """Yield the first answer, and from then on each that differs; ask once a second, in an outage too."""
     answer = client.call("GET", path)
     while True:
-        yield answer.json()
+        shown = answer.json()
+        yield shown
         tag = answer.headers.get("ETag", "")
-        answer = _next(client, path, tag)
+        answer = _next(client, path, tag, shown)
 
 
-def _next(client: Client, path: str, tag: str) -> Answer:
+def _next(client: Client, path: str, tag: str, shown: dict[str, Any]) -> Answer:
     while True:
         time.sleep(1)
         with suppress(Unreachable):
             answer = client.call("GET", path, headers={"If-None-Match": tag})
-            if answer.status not in (304, 503):
+            if answer.status not in (304, 503) and not (answer.status == 200 and _is_older(answer.json(), shown)):
                 return answer
+
+
+def _is_older(answer: dict[str, Any], shown: dict[str, Any]) -> bool:
+    """Tell whether counts are from before those shown: a cache's, or another instance's, which read a moment sooner."""
+    if answer["counts"] is None or shown["counts"] is None:
+        return False
+    return datetime.fromisoformat(answer["as_of"]) < datetime.fromisoformat(shown["as_of"])
 
 
 def _table(answer: dict[str, Any]) -> Table:

@@ -1,7 +1,8 @@
-"""Results: the sum of a poll's shards, read by key. Totals never fall; they trail the votes by about a second.
+"""Results: the sum of a poll's shards, read by key. They trail the votes by about a second.
 
 A thousand people who watch one poll cost as much as one: requests share a read that was sent less than SHARED_SECONDS
-before they came. It is one at a time for each poll, so that no answer is older than the one before it.
+before they came. It is one at a time for each poll, so that no answer of a process is older than the one before it, and
+its totals never fall. Another process has reads of its own: who asks several sees by `as_of` which answer is older.
 """
 
 import asyncio

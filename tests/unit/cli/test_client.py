@@ -139,7 +139,7 @@ def test_a_list_goes_on_to_its_end(server: Server) -> None:
 
 
 def test_results_are_watched_by_their_tag_through_outages(server: Server, waits: list[float]) -> None:
-    counts = {"poll": "lunch", "status": "open", "total": 3, "counts": {"red": 3}}
+    counts = {"poll": "lunch", "status": "open", "total": 3, "counts": {"red": 3}, "as_of": "2026-11-30T10:00:03Z"}
     server.answers = [(200, counts, {"ETag": '"1"'}), (304, {}, {}), BUSY, HANG_UP, GONE]
     result = server.run("results", "lunch", "--watch", "--json")
     assert result.exit_code == 1
@@ -171,6 +171,12 @@ def test_results_watched_as_json_are_a_value_a_change(server: Server, waits: lis
     first, end = json.JSONDecoder().raw_decode(printed)
     second, _ = json.JSONDecoder().raw_decode(printed[end:].lstrip())
     assert [first, second] == [counted(1)[1], counted(3)[1]]
+
+
+def test_results_watched_never_go_back_to_what_another_instance_read_sooner(server: Server, waits: list[float]) -> None:
+    server.answers = [counted(3), counted(2), counted(4), GONE]
+    lines = server.run("results", "lunch", "--watch").stdout.splitlines()
+    assert [line.split()[3] for line in lines] == ["total=3", "total=4"]
 
 
 def test_hidden_results_say_so(server: Server) -> None:
