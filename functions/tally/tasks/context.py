@@ -1,4 +1,4 @@
-"""What a running task may know of itself and say: its context, `Retry`, `Discard`, progress.
+"""What a running task may know of itself, say and find: its context, `Retry`, `Discard`, progress, `SoftTimeout`.
 
 async def import_rows(url: str) -> int:
     context = current()
@@ -48,6 +48,13 @@ class Discard(TallyError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
+
+
+class SoftTimeout(asyncio.CancelledError):
+    """Raised in a task when its `soft_timeout` is over: tidy up and return, or raise `Retry`; `timeout` still comes.
+
+    It is a cancellation, so that neither `except Exception` nor a task group holds it up.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -156,14 +156,16 @@ class Later(Generic[P]):
 class Options:
     """How a function runs. `timeout` in seconds: an async function is cancelled then; a plain one cannot be, so that
 
-    its outcome is awaited all the same, and its claim given up only after twice that time. `keep`: seconds that the
-    record of a run stays after its end, None for ever (at least an hour). `failures`: which errors are retried.
-    `limit`: how many runs at once, over all workers. `gather`: when its groups of items are handed to it.
+    its outcome is awaited all the same, and its claim given up only after twice that time. `soft_timeout`: seconds
+    after which, before that, `SoftTimeout` is raised inside it. `keep`: seconds that the record of a run stays after
+    its end, None for ever (at least an hour). `failures`: which errors are retried. `limit`: how many runs at once,
+    over all workers. `gather`: when its groups of items are handed to it.
     """
 
     queue: str = "default"
     retry: RetryPolicy = DEFAULT_RETRY
     timeout: float = 600.0
+    soft_timeout: float | None = None
     keep: float | None = DAY
     failures: Failures = FAILURES
     limit: Concurrent | None = None
@@ -172,6 +174,10 @@ class Options:
     def __post_init__(self) -> None:
         check_queue(self.queue)
         seconds("timeout", self.timeout, at_least=0.001)
+        if self.soft_timeout is not None:
+            seconds("soft_timeout", self.soft_timeout, at_least=0.001)
+            if self.soft_timeout >= self.timeout:
+                raise InvalidInput(f"soft_timeout is {self.soft_timeout} s: want less than timeout, {self.timeout} s")
         seconds("keep", self.keep)
 
 
@@ -192,6 +198,7 @@ class Registry:
         queue: str = "default",
         retry: RetryPolicy = DEFAULT_RETRY,
         timeout: float = 600.0,
+        soft_timeout: float | None = None,
         keep: float | None = DAY,
         fatal: Errors = (),
         retry_for: Errors = (BaseException,),
@@ -205,7 +212,14 @@ class Registry:
         """
         failures = Failures(fatal=fatal, retry_for=retry_for, uncounted=uncounted)
         options = Options(
-            queue=queue, retry=retry, timeout=timeout, keep=keep, failures=failures, limit=limit, gather=gather
+            queue=queue,
+            retry=retry,
+            timeout=timeout,
+            soft_timeout=soft_timeout,
+            keep=keep,
+            failures=failures,
+            limit=limit,
+            gather=gather,
         )
 
         def register(function: Callable[P, R]) -> Deferred[P, R]:

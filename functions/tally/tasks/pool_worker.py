@@ -50,10 +50,10 @@ class Worker:
             return loop.create_task(_capture_async(function, args, kwargs), context=context)
         if self.thread is None:
             self.thread = ThreadPoolExecutor(1, thread_name_prefix=THREADS)
-        return loop.run_in_executor(self.thread, lambda: context.run(_capture, function, args, kwargs))
+        return loop.run_in_executor(self.thread, lambda: context.run(capture, function, args, kwargs))
 
 
-def _capture(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
+def capture(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
     try:
         return Outcome(function(*args, **kwargs))
     except BaseException as error:  # a job that raises SystemExit ends itself, not the process

@@ -40,6 +40,7 @@ from tally.tasks.pulse import LEASE, Pulse
 from tally.tasks.resolve import arguments, resolve
 from tally.tasks.run import Claimed, Later, Over, Run, State
 from tally.tasks.runs import Gone, Runs
+from tally.tasks.soft_timeout import limited
 from tally.tasks.verdict import EXPIRED, INTERRUPTED, LATE, Finish, Wait, judge
 
 _LAST_WORDS = 2.0  # seconds to write that a shutdown ended an attempt
@@ -182,7 +183,8 @@ class Runner:
             for layer in middleware:
                 await call(layer.before, context)
             timeout = deferred.options.timeout if is_async(deferred.function) else None
-            future = self._pool.submit_with(timeout, deferred.function, *args, **kwargs)
+            function = limited(deferred.function, deferred.options.soft_timeout)
+            future = self._pool.submit_with(timeout, function, *args, **kwargs)
             result = await attempt.pulse.keep_alive(future)
         except BaseException as error:
             if not attempt.pulse.lost:
