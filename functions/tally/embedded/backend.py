@@ -9,7 +9,7 @@ from tally.clock import Clock
 from tally.config import Settings
 from tally.embedded.failure import translate
 from tally.embedded.file import File
-from tally.embedded.messages import SqlitePublisher, SqlitePuller, create_subscription, create_topic, keep_house
+from tally.embedded.messages import Housekeeper, SqlitePublisher, SqlitePuller, create_subscription, create_topic
 from tally.embedded.reader import Reader
 from tally.embedded.signal import Signal
 from tally.embedded.store import SqliteStore
@@ -30,7 +30,7 @@ class SqliteBackend:
         self._settings = settings
         self._clock = clock
         self._reader = Reader(file)
-        self._writer = Writer(file, clock, keep_house)
+        self._writer = Writer(file, clock, Housekeeper(clock, asyncio.get_running_loop().time).keep)
         self._signal = Signal(self._reader)
         self.store = SqliteStore(self._writer, self._reader, clock)
         self.publisher = SqlitePublisher(self._writer, self._signal)

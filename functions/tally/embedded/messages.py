@@ -5,9 +5,10 @@ and raises `attempt`, so an ack id, which names both, is dead once the message w
 """
 
 import asyncio
+import logging
 import re
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import msgspec
@@ -18,10 +19,12 @@ from tally.embedded.signal import POLL_SECONDS, Signal
 from tally.embedded.writer import Transaction, Writer
 from tally.errors import Refused, Rejected
 from tally.limits import ACK_DEADLINE_SECONDS, ACK_DEADLINE_SECONDS_MAX, PULL_BYTES
+from tally.logs import event
 from tally.message_limits import check_ack_deadline, check_ack_ids, check_publish, check_pull
 from tally.ports import Outgoing, Received
 
 RETENTION_SECONDS = 7 * 24 * 3_600
+PATIENCE_SECONDS = 3_600
 PULL_SECONDS = 2.0
 EXPIRED_AT_ONCE = 10_000
 
@@ -105,16 +108,38 @@ def create_subscription(transaction: Transaction, subscription: str, topic: str)
     )
 
 
-def keep_house(transaction: Transaction) -> None:
-    """Drop what is older than the retention, and free leases that a step of the clock has put too far ahead."""
-    oldest = transaction.now - RETENTION_SECONDS * SECOND
+class Housekeeper:
+    """Drops messages past the retention, and frees leases that a step of the clock has put too far ahead.
+
+    A wrong clock that is set right makes votes that wait look weeks old. So from when this process began time counts by
+    a clock that nobody sets, and votes that looked old already have PATIENCE_SECONDS to be counted.
+    """
+
+    def __init__(self, clock: Clock, time: Callable[[], float]) -> None:
+        """`time`: steady seconds, as the loop's."""
+        self._time = time
+        self._began, self._began_at = time(), clock.now()
+
+    def keep(self, transaction: Transaction) -> None:
+        elapsed = self._time() - self._began
+        if elapsed >= PATIENCE_SECONDS:
+            now = min(transaction.now, self._began_at + round(elapsed * SECOND))
+            _drop(transaction, now - RETENTION_SECONDS * SECOND)
+        transaction.execute(
+            "UPDATE delivery SET available_at = ? "
+            "WHERE subscription IN (SELECT id FROM subscription) AND available_at > ?",
+            (transaction.now, transaction.now + ACK_DEADLINE_SECONDS_MAX * SECOND),
+        )
+
+
+def _drop(transaction: Transaction, oldest: int) -> None:
     old = "(SELECT id FROM (SELECT id, publish_time FROM message ORDER BY id LIMIT ?) WHERE publish_time < ?)"
-    for table in ("delivery", "message"):
-        transaction.execute(f"DELETE FROM {table} WHERE id IN {old}", (EXPIRED_AT_ONCE, oldest))
-    transaction.execute(
-        "UPDATE delivery SET available_at = ? WHERE subscription IN (SELECT id FROM subscription) AND available_at > ?",
-        (transaction.now, transaction.now + ACK_DEADLINE_SECONDS_MAX * SECOND),
-    )
+    dropped = [
+        transaction.execute(f"DELETE FROM {table} WHERE id IN {old}", (EXPIRED_AT_ONCE, oldest)).rowcount
+        for table in ("delivery", "message")
+    ]
+    if any(dropped):
+        event("messages-expired", level=logging.WARNING, messages=dropped[0])
 
 
 def _content(message: Outgoing) -> tuple[str, bytes]:

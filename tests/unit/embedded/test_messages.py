@@ -6,10 +6,11 @@ import pytest
 from tally.clock import SECOND
 from tally.embedded.backend import SqliteBackend
 from tally.embedded.messages import (
+    PATIENCE_SECONDS,
     RETENTION_SECONDS,
+    Housekeeper,
     create_subscription,
     create_topic,
-    keep_house,
 )
 from tally.embedded.writer import Transaction
 from tally.errors import Refused, Rejected
@@ -122,15 +123,53 @@ async def test_a_waiting_pull_wakes_when_something_is_published(
     assert len(await asyncio.wait_for(pull, 5)) == 1
 
 
+class Steady:
+    """The steady clock of a process, moved by hand; `house` is what it keeps the file by."""
+
+    def __init__(self, clock: HandClock) -> None:
+        self.seconds = 0.0
+        self.house = Housekeeper(clock, lambda: self.seconds)
+
+
 async def test_messages_older_than_the_retention_are_dropped(backend: SqliteBackend, clock: HandClock) -> None:
+    steady = Steady(clock)
     await _publish(backend, b"old")
+    steady.seconds += RETENTION_SECONDS
     clock.at += RETENTION_SECONDS * SECOND
     await _publish(backend, b"new")
-    await backend.write(keep_house)
+    await backend.write(steady.house.keep)
     assert len(await _pull(backend)) == 2
+    steady.seconds += 1
     clock.at += 1
-    await backend.write(keep_house)
+    await backend.write(steady.house.keep)
     assert await _rows(backend) == (1, 1)
+
+
+async def test_a_wrong_clock_that_is_set_right_makes_no_message_too_old(
+    backend: SqliteBackend, clock: HandClock
+) -> None:
+    steady = Steady(clock)
+    await _publish(backend, b"a")
+    clock.at += 20_000 * 86_400 * SECOND
+    for _ in range(100):
+        steady.seconds += PATIENCE_SECONDS
+        clock.at += PATIENCE_SECONDS * SECOND
+        await backend.write(steady.house.keep)
+    assert len(await _pull(backend)) == 1
+
+
+async def test_a_process_that_begins_after_the_clock_was_set_right_drops_nothing_for_a_while(
+    backend: SqliteBackend, clock: HandClock
+) -> None:
+    await _publish(backend, b"a")
+    clock.at += 20_000 * 86_400 * SECOND
+    steady = Steady(clock)
+    steady.seconds += PATIENCE_SECONDS - 1
+    await backend.write(steady.house.keep)
+    assert await _rows(backend) == (1, 1)
+    steady.seconds += 1
+    await backend.write(steady.house.keep)
+    assert await _rows(backend) == (0, 0)
 
 
 async def test_a_clock_set_back_delays_a_lease_by_no_more_than_the_longest_deadline(
@@ -139,7 +178,7 @@ async def test_a_clock_set_back_delays_a_lease_by_no_more_than_the_longest_deadl
     await _publish(backend, b"a")
     await _pull(backend)
     clock.at -= 24 * 3_600 * SECOND
-    await backend.write(keep_house)
+    await backend.write(Steady(clock).house.keep)
     assert len(await _pull(backend)) == 1
 
 
