@@ -22,6 +22,7 @@ from tally.votes.prices import (
     JOB_GIB,
     JOB_VCPU,
     KEY_VERSION,
+    LOG_GIB,
     POOL_GIB,
     POOL_VCPU,
     PUBSUB_BYTE,
@@ -38,6 +39,7 @@ from tally.votes.scale import (
     ANSWER_BYTES,
     COMMITS_PER_PARTITION_SECOND,
     LEDGER_BYTES_PER_VOTE,
+    LOG_BYTES,
     VOTES_PER_INSTANCE_SECOND,
     VOTES_PER_MESSAGE,
 )
@@ -101,7 +103,7 @@ LOADS = {
         title="one vote of an hour at 1,000,000 votes a minute: 60 million votes",
         votes_per_minute=1_000_000,
         hours=1,
-        partitions=64,
+        partitions=20,
         results_per_second=200,
         min_instances=10,
         workers=2,
@@ -140,6 +142,8 @@ def lines(load: Load) -> Iterator[Line]:
     yield Line("Ledger", f"{stored:,.2f} GiB, kept twice", 2 * stored * STORED_GIB)
     sent = requests * ANSWER_BYTES / 2**30
     yield Line("Answers to the internet", f"{sent:,.1f} GiB", sent * EGRESS_GIB)
+    logged = requests * LOG_BYTES / 2**30
+    yield Line("Log of requests", f"{logged:,.1f} GiB", logged * LOG_GIB)
     if load.load_balancer:
         cost = 730 * FORWARDING_HOUR + 2 * sent * BALANCED_GIB
         yield Line("Load balancer", "one rule, all month", cost)

@@ -309,6 +309,10 @@ variable "worker" {
     error_message = "memory_gib is from 0.5 to 4 times the vCPU, at most 32."
   }
   validation {
+    condition     = var.worker.memory_gib >= lookup({ 4 = 2, 6 = 4, 8 = 4 }, var.worker.cpu, 0.5)
+    error_message = "Cloud Run gives 4 vCPU only with 2 GiB or more, 6 and 8 vCPU with 4 GiB or more."
+  }
+  validation {
     condition     = var.worker.schedule == null || can(regex("^\\S+ \\S+ \\S+ \\S+ \\S+$", var.worker.schedule))
     error_message = "schedule has five cron fields, such as \"*/10 * * * *\"."
   }

@@ -4,14 +4,17 @@ import ast
 import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 from urllib.parse import urlsplit
+
+import pytest
 
 from infra import deploy
 from tally import config, limits
 from tally.tasks import system
-from tally.votes import keyring
+from tally.votes import deployment, keyring, scale
 from tests.infra.policies import TASK_POOL, containers, environments
-from tests.infra.terraform import ROOT, SOURCE, Plan, targets
+from tests.infra.terraform import ROOT, SOURCE, Plan, Terraform, targets, variables
 
 FUNCTION = "google_cloudfunctions2_function"
 # What others than tally.config read: the Functions Framework.
@@ -119,6 +122,48 @@ def test_the_national_example_keeps_all_its_ballots_in_memory(plan_of: Callable[
     assert config.load(environment).ledger_memory_bytes >= 60_000_000 * 40
 
 
+def test_the_sizes_that_a_plan_takes_are_those_of_terraform() -> None:
+    """Needs no Terraform: the numbers stand in its files."""
+    worker, text = ((SOURCE / name).read_text() for name in ("worker.tf", "variables.tf"))
+    rule = f"(var.worker.memory_gib - {deployment.CODE_GIB}) * {deployment.LEDGER_SHARE} * 1024 * 1024 * 1024"
+    assert rule in worker
+    largest = deployment.LARGEST_WORKER
+    assert f"contains({list(deployment.VCPUS)}, var.worker.cpu)" in text
+    most = f"<= {deployment.GIB_PER_VCPU} * var.worker.cpu && var.worker.memory_gib <= {largest.memory_gib:g}"
+    assert most in text
+    assert f"var.worker.instances <= {scale.WORKERS_PER_STREAM} " in text
+    assert f"var.streams <= {limits.STREAMS} " in text
+    assert f"var.public_size.concurrency <= {deployment.CONCURRENCY_AT_MOST}\n" in text
+    public, pool = _defaults(text, "public_size"), _defaults(text, "worker")
+    assert int(public["max_instances"]) == deployment.MAX_INSTANCES
+    assert int(public["concurrency"]) == deployment.CONCURRENCY
+    assert public["memory"] == f'"{deployment.FUNCTION_GIB * 1024:g}Mi"'
+    assert float(pool["memory_gib"]) == deployment.WORKER_GIB
+
+
+def _defaults(text: str, name: str) -> dict[str, str]:
+    """Return the defaults of an object variable's fields, as they are written."""
+    variable = text.split(f'variable "{name}"')[1].split("\nvariable ")[0]
+    return dict(re.findall(r"(\w+) += optional\(\w+, ([^)]+)\)", variable))
+
+
+@pytest.mark.parametrize("votes", [1_000, 10**7, 10**9, 10**12])
+def test_what_a_plan_says_to_deploy_is_what_terraform_deploys(tf: Terraform, folder: Path, votes: int) -> None:
+    planned = scale.plan(votes, 5, "us-central1").deployment
+    (folder / "examples" / "event.tfvars").write_text(planned.tfvars)
+    plan = tf.plan(folder, **variables(example="event"))
+    pools = list(plan.of_type("google_cloud_run_v2_worker_pool").values())
+    assert len(pools) == planned.streams
+    for (_, container), pool in zip(containers(plan), pools, strict=True):
+        environment = {one["name"]: one["value"] for one in container["env"]}
+        assert config.load(environment).ledger_memory_bytes == planned.worker.ledger_bytes
+        assert pool["scaling"][0]["manual_instance_count"] == planned.workers
+    public = plan.of_type(FUNCTION)[f'{FUNCTION}.this["public"]']["service_config"][0]
+    assert public["min_instance_count"] == planned.instances
+    assert public["max_instance_count"] == planned.max_instances
+    assert public["max_instance_request_concurrency"] == planned.concurrency
+
+
 def test_the_limits_of_terraform_are_those_of_the_code(plan: Plan) -> None:
     votes = plan.of_type("google_pubsub_subscription")['google_pubsub_subscription.votes["0"]']
     assert votes["ack_deadline_seconds"] == limits.ACK_DEADLINE_SECONDS
@@ -126,9 +171,9 @@ def test_the_limits_of_terraform_are_those_of_the_code(plan: Plan) -> None:
     assert functions["run_task"]["timeout_seconds"] == limits.DISPATCH_SECONDS
     assert functions["run_task"]["max_instance_request_concurrency"] == system.PUSHED_AT_ONCE
     assert functions["public"]["max_instance_request_concurrency"] * limits.VOTES_PER_REQUEST > limits.WAITING_VOTES
-    variables = (SOURCE / "variables.tf").read_text()
-    assert f"var.worker.instances <= {deploy.MAX_WORKERS}" in variables
-    assert f"{{1,{limits.QUEUE_NAME}}}" in variables
+    text = (SOURCE / "variables.tf").read_text()
+    assert f"var.worker.instances <= {deploy.MAX_WORKERS}" in text
+    assert f"{{1,{limits.QUEUE_NAME}}}" in text
 
 
 def test_tasks_are_sent_to_the_function_as_the_account_that_it_lets_in(plan: Plan) -> None:

@@ -1,21 +1,26 @@
-"""`tally plan`: what an event needs, what it costs, and which limit binds first."""
+"""`tally plan`: what an event needs, what to deploy for it, what it costs, and which limit binds first."""
 
+from collections.abc import Iterator
 from dataclasses import asdict
+from math import ceil
 
 import click
 from rich.console import Console
 from rich.table import Table
 
 from tally.cli.console import json_option, print_json
-from tally.votes import prices, scale
+from tally.votes import deployment, prices, scale
+from tally.votes.poll import default_partitions
 from tally.votes.scale import Plan
+
+WARM_UP_VOTES_PER_COMMIT = 2
 
 
 @click.command()
 @json_option
 @click.option("--votes", type=click.IntRange(1, 10**12), required=True, help="Votes of the event, all for one poll.")
 @click.option(
-    "--minutes", type=click.FloatRange(0.1, 44_640), required=True, help="Minutes in which they come, evenly."
+    "--minutes", type=click.FloatRange(0.1, 44_640), required=True, help="Minutes in which most of them come."
 )
 @click.option(
     "--region",
@@ -26,9 +31,10 @@ from tally.votes.scale import Plan
     help="Region, for its prices and quotas.",
 )
 def plan(as_json: bool, votes: int, minutes: float, region: str) -> None:
-    """Say what an event needs: instances, partitions, streams, workers, warm-up, cost; and which limit binds first.
+    """Say what an event needs, what to deploy for it, what it costs; and which limit binds first.
 
-    A model on list prices and default quotas. Votes come in a rush: plan for the minutes in which most of them come.
+    A model on list prices and default quotas. Votes come in a rush: give the minutes in which most of them come, not
+    the evening. What it says to deploy bears twice that rate for a while.
 
     \b
     Example:
@@ -38,37 +44,92 @@ def plan(as_json: bool, votes: int, minutes: float, region: str) -> None:
     if as_json:
         shares = {bound.name: round(bound.share, 4) for bound in found.bounds}
         costs = {cost.part: round(cost.dollars, 2) for cost in found.costs}
-        print_json({**asdict(found), "bounds": shares, "costs": costs, "dollars": found.dollars, "fits": found.fits})
+        ways_out = {bound.name: bound.way_out for bound in found.bounds if bound.share > 1}
+        more = {"dollars": found.dollars, "fits": found.fits, "ways_out": ways_out, "tfvars": found.deployment.tfvars}
+        print_json({**asdict(found), "bounds": shares, "costs": costs, **more})
         return
-    _show(found)
+    console = Console()
+    console.print(_needs(found))
+    console.print(_limits(found))
+    console.print(_costs(found))
+    for line in _words(found):
+        # No wrapping: lines are there to be copied.
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
 
 
-def _show(found: Plan) -> None:
-    needs = Table("what", "how many")
-    needs.columns[1].justify = "right"
+def _needs(found: Plan) -> Table:
+    deployed = found.deployment
+    size = deployed.worker
+    table = _table("what", "how many")
     for name, value in (
-        ("votes a second", f"{found.votes_per_second:,.0f}"),
-        ("function instances", f"{found.instances:,}"),
-        ("partitions", f"{found.partitions:,}"),
-        ("workers", f"{found.workers:,}"),
-        ("streams they share", f"{found.streams:,}"),
-        ("TALLY_LEDGER_MEMORY_BYTES of each", f"{found.memory:,}"),
+        ("votes a second", _number(found.votes_per_second)),
+        ("in bursts that it bears", _number(scale.BURST * found.votes_per_second)),
+        ("function instances of 1 vCPU", f"{found.instances:,}"),
+        ("partitions of the poll", f"{found.partitions:,}"),
+        ("streams", f"{found.streams:,}"),
+        ("workers of each stream", f"{deployed.workers:,}"),
+        ("each worker", f"{size.vcpu} vCPU, {size.memory_gib:g} GiB"),
+        ("its ledger, of room for", f"{found.ledger_bytes:,} of {size.ledger_bytes:,} bytes"),
         ("warm-up of Datastore", f"{found.warm_up_minutes} min"),
         ("last vote counted after", f"{found.drain_seconds:g} s"),
-        (f"cost in {found.region}", f"${found.dollars:,.2f}"),
     ):
-        needs.add_row(name, value)
-    taken = Table("limit", "needed", "limit", "taken")
-    for column in taken.columns[1:]:
-        column.justify = "right"
+        table.add_row(name, value)
+    return table
+
+
+def _limits(found: Plan) -> Table:
+    table = _table("limit", "needed", "limit", "taken")
     for bound in sorted(found.bounds, key=lambda bound: -bound.share):
-        taken.add_row(bound.name, f"{bound.need:,.1f}", f"{bound.most:,.0f}", f"{bound.share:.1%}")
-    console = Console()
-    console.print(needs)
-    console.print(taken)
+        table.add_row(bound.name, _number(bound.need), f"{bound.most:,.0f}", f"{bound.share:.1%}")
+    return table
+
+
+def _costs(found: Plan) -> Table:
+    table = _table(f"cost in {found.region}", "$")
+    for cost in sorted(found.costs, key=lambda cost: -cost.dollars):
+        table.add_row(cost.part, f"{cost.dollars:,.2f}")
+    table.add_row("all", f"{found.dollars:,.2f}", style="bold")
+    return table
+
+
+def _words(found: Plan) -> Iterator[str]:
+    yield "List prices; no free tier, load balancer, Cloud Armor; the workers and instances run 10 minutes longer."
     if not prices.REGIONS[found.region].datastore_listed:
         factor = prices.DATASTORE_AT_MOST
-        console.print(f"Datastore's price in {found.region} is taken as {factor:g} times us-central1's: look it up.")
+        yield f"Datastore's price in {found.region} is taken as {factor:g} times us-central1's: look it up."
     if not found.fits:
-        over = [bound.name for bound in found.bounds if bound.share > 1]
-        console.print(f"It does not fit as it is: {'; '.join(over)}.")
+        yield "\nIt does not fit as it is:"
+        for bound in found.bounds:
+            if bound.share > 1:
+                yield f"- {bound.name}: {bound.share:,.1f} times the limit. What helps: {bound.way_out}."
+    yield "\nTerraform's variables for it:\n"
+    yield found.deployment.tfvars
+    yield from _steps(found)
+
+
+def _steps(found: Plan) -> Iterator[str]:
+    deployed = found.deployment
+    if deployed.instances > deployment.MAX_INSTANCES:
+        yield f"\nThe default of max_instances, {deployment.MAX_INSTANCES}, would not carry it."
+    if deployed.workers > 1:
+        yield "\nWhere it is deployed already, Terraform leaves the workers' count alone:\n"
+        yield f"make scale WORKERS={deployed.workers} PROJECT=…"
+    if found.warm_up_minutes:
+        at_once = ceil(found.partitions / default_partitions(None))
+        votes = round(WARM_UP_VOTES_PER_COMMIT * found.commits / found.minutes * found.warm_up_minutes / at_once)
+        yield f"\nThe warm-up, {at_once} of these at once, just before:\n"
+        yield f"tally rehearse --votes {votes} --minutes {found.warm_up_minutes} --url …"
+    partitions = f" --partitions {found.partitions}" if found.partitions != default_partitions(found.votes) else ""
+    yield "\nThe poll:\n" if found.polls == 1 else f"\nEach of {found.polls:,} polls, whose results you add up:\n"
+    yield f"tally poll create POLL OPTION… --expected-votes {ceil(found.votes / found.polls)}{partitions}"
+
+
+def _table(*heads: str) -> Table:
+    table = Table(*heads)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    return table
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"

@@ -10,6 +10,7 @@ import msgspec
 
 from tally.clock import SECOND
 from tally.errors import NotFound
+from tally.limits import PARTITIONS, VOTES_PER_PARTITION
 
 CACHE_LIFETIME = 5 * SECOND
 GRACE = 60 * SECOND
@@ -79,5 +80,10 @@ def refusal(poll: Poll, option: Option, at: int) -> str | None:
 
 
 def default_partitions(expected_votes: int | None) -> int:
-    """Return how many partitions a poll takes that does not say: 1 below 1,000 votes, 16 from there and if unknown."""
-    return 1 if expected_votes is not None and expected_votes < 1_000 else 16
+    """Return how many partitions a poll takes that does not say: 1 below 1,000 votes, from there and if unknown 16, or
+    what so many votes need; no more than there may be."""
+    if expected_votes is None:
+        return 16
+    if expected_votes < 1_000:
+        return 1
+    return min(int(PARTITIONS), max(16, -(-expected_votes // VOTES_PER_PARTITION)))

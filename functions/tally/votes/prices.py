@@ -1,9 +1,11 @@
-"""Google Cloud's list prices in US dollars, November 2026: the one table that every estimate takes.
+"""Google Cloud's list prices in US dollars, autumn 2026: the one table that every estimate takes.
 
-No free tier, no discount. The prices are us-central1's; `REGIONS` says how much more a region costs. Cloud Run has two
-tiers, named on its page of locations. Datastore has a price list for each location: where `datastore_listed` is false
-its price was not looked up, and the estimate takes the careful side. Pub/Sub costs the same everywhere; answers to the
-internet are at the price of Europe and North America, whoever asks.
+No free tier, no discount. The prices are us-central1's; `REGIONS` says how much more a region costs. Pages under
+cloud.google.com that list them: /run/pricing (pools, jobs, request-based services, both tiers), /pubsub/pricing (the
+same everywhere), /firestore/pricing (a list for each location: where `datastore_listed` is false its price was not
+looked up, and the estimate takes the careful side), /vpc/network-pricing (answers to the internet, at the price of
+Europe and North America, whoever asks), /armor/pricing, /stackdriver/pricing (logs, alerts), /scheduler/pricing,
+/secret-manager/pricing, /artifact-registry/pricing.
 """
 
 from dataclasses import dataclass
@@ -17,7 +19,7 @@ PUBSUB_LEAST_BYTES = 1_000  # a request, published or pulled, costs at least as 
 READ, WRITE, DELETE, STORED_GIB = 0.03 / 1e5, 0.09 / 1e5, 0.01 / 1e5, 0.15
 EGRESS_GIB, BALANCED_GIB, FORWARDING_HOUR = 0.12, 0.008, 0.025
 ARMOR_POLICY, ARMOR_RULE, ARMOR_REQUESTS = 5.0, 1.0, 0.75 / 1e6
-ALERT, SCHEDULE, KEY_VERSION, IMAGE_GIB = 0.10, 0.10, 0.06, 0.10
+ALERT, SCHEDULE, KEY_VERSION, IMAGE_GIB, LOG_GIB = 0.10, 0.10, 0.06, 0.10, 0.50
 
 TIER_2 = 1.4  # $0.0000336 for a vCPU second that serves
 DATASTORE_AT_MOST = 1.5
@@ -31,7 +33,7 @@ _TIER_2_REGIONS = (
     "europe-west12 me-central1 me-central2 northamerica-northeast1 northamerica-northeast2 southamerica-east1 "
     "southamerica-west1 us-west2 us-west3 us-west4"
 )
-_DATASTORE = {"us-central1": 1.0, "us-west1": 1.0, "us-west2": 1.2}
+_DATASTORE = {"us-central1": 1.0, "us-west1": 1.0, "us-west2": 1.2, "europe-west1": 1.1}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
-"""What an event needs: so many votes, evenly, in so many minutes. A rate model, pure; SCALE.md says what it rests on.
+"""What an event needs: so many votes, in so many minutes. A rate model, pure; SCALE.md says what it rests on.
 
-Each bound says how much of a limit the event takes; the one that takes most binds first. Above 1 it does not fit.
+Each bound says how much of a limit the event takes; the one that takes most binds first. Above 1 it does not fit as it
+is, and the bound says what helps. What is deployed bears bursts of BURST times the mean rate.
 """
 
 from collections.abc import Iterator
@@ -10,25 +11,38 @@ from typing import NamedTuple
 
 from tally import limits
 from tally.votes import prices
+from tally.votes.deployment import (
+    CONCURRENCY,
+    CONCURRENCY_AT_MOST,
+    FUNCTION_GIB,
+    GIB,
+    LARGEST_WORKER,
+    MAX_INSTANCES,
+    Deployment,
+    worker_size,
+)
 from tally.votes.ledger import SEGMENT_RECORDS
 from tally.votes.poll import default_partitions
+from tally.votes.results import SHARED_SECONDS
 from tally.votes.stream import linger_seconds
 
 # Assumed of the pipeline, on the careful side of what was measured.
-VOTES_PER_INSTANCE_SECOND = 1_000
+BURST = 2
+VOTES_PER_INSTANCE_SECOND = 1_000  # half of what an instance bears, or less
 VOTES_PER_MESSAGE = 4
+PUBLISH_SECONDS = 0.05
 WORKER_SECONDS_PER_MESSAGE = 40e-6
 WORKER_SECONDS_PER_VOTE = 2e-6
-WORKER_LOAD = 0.5  # a worker that is busy half of its time takes a burst of twice the rate
 ANSWER_BYTES = 400
+LOG_BYTES = 1_000  # Cloud Run's own log entry of a request
 LEDGER_BYTES_PER_VOTE = 40
 COMMITS_PER_PARTITION_SECOND = 1
 WRITES_PER_COMMIT = 3  # the shard, the segment, and sooner or later the delete of the segment, when it is folded
+MOST_VOTES_PER_POLL = limits.PARTITIONS * limits.VOTES_PER_PARTITION
 
 # Limits that are not ours; the quotas can be raised.
 WORKERS_PER_STREAM = 4
-INSTANCES = 1_000
-WORKER_MEMORY = 32 * 2**30
+VCPUS_PER_REGION = 1_000
 RAMP_START, RAMP_STEP, RAMP_MINUTES = 500, 1.5, 5
 PUBSUB_BYTES_PER_SECOND = 200_000_000
 LARGE_REGIONS = {"us-central1": 4_000_000_000, "us-east1": 4_000_000_000, "europe-west1": 4_000_000_000}
@@ -36,11 +50,12 @@ WARM_MINUTES = 10
 
 
 class Bound(NamedTuple):
-    """`need` of what `most` is the limit; `name` says of what, with its unit."""
+    """`need` of what `most` is the limit; `name` says of what, with its unit; `way_out` what helps above it."""
 
     name: str
     need: float
     most: float
+    way_out: str
 
     @property
     def share(self) -> float:
@@ -54,7 +69,8 @@ class Cost(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """`workers` are those of all `streams`; `memory`: bytes of ledger in each. `messages`, `commits` and `writes` (of
+    """`workers` are those of all `streams`; `ledger_bytes` are those in each. `polls`: as few as take so
+    many votes; the rest of the plan is as if one did. `messages`, `commits` and `writes` (of
     entities, deletes included) are those of the whole event; `drain_seconds`: from the last vote to its count."""
 
     votes: int
@@ -65,7 +81,9 @@ class Plan:
     partitions: int
     workers: int
     streams: int
-    memory: int
+    ledger_bytes: int
+    deployment: Deployment
+    polls: int
     warm_up_minutes: int
     messages: float
     commits: float
@@ -100,14 +118,21 @@ def plan(votes: int, minutes: float, region: str) -> Plan:
     seconds = minutes * 60
     rate = votes / seconds
     instances = ceil(rate / VOTES_PER_INSTANCE_SECOND)
-    partitions = min(int(limits.PARTITIONS), max(default_partitions(votes), ceil(votes / limits.VOTES_PER_PARTITION)))
-    flow = _flow(rate, instances, partitions)
+    partitions = _partitions(votes, rate)
+    flow = _flow(votes, rate, instances, partitions)
     streams, messages = flow.streams, flow.messages
-    rivals = min(WORKERS_PER_STREAM, ceil(flow.workers))
-    workers = streams * rivals
-    commits = min(messages, partitions * COMMITS_PER_PARTITION_SECOND * rivals)
+    ledger = _ledger(votes, partitions, streams)
+    deployment = Deployment(
+        streams=streams,
+        workers=min(WORKERS_PER_STREAM, ceil(flow.workers)),
+        worker=worker_size(ledger),
+        instances=instances,
+        max_instances=max(MAX_INSTANCES, BURST * instances),
+        concurrency=_concurrency(streams),
+    )
+    commits = min(messages, partitions * COMMITS_PER_PARTITION_SECOND * deployment.workers)
     writes = commits * WRITES_PER_COMMIT
-    memory = votes * LEDGER_BYTES_PER_VOTE * _share(partitions, streams)
+    warm_up = RAMP_MINUTES * max(0, ceil(log(writes / RAMP_START, RAMP_STEP)))
     return Plan(
         votes=votes,
         minutes=minutes,
@@ -115,45 +140,50 @@ def plan(votes: int, minutes: float, region: str) -> Plan:
         votes_per_second=rate,
         instances=instances,
         partitions=partitions,
-        workers=workers,
+        workers=streams * deployment.workers,
         streams=streams,
-        memory=ceil(memory),
-        warm_up_minutes=RAMP_MINUTES * max(0, ceil(log(writes / RAMP_START, RAMP_STEP))),
+        ledger_bytes=ceil(ledger),
+        deployment=deployment,
+        polls=ceil(votes / MOST_VOTES_PER_POLL),
+        warm_up_minutes=warm_up,
         messages=messages * seconds,
         commits=commits * seconds,
         writes=writes * seconds,
         drain_seconds=1 / COMMITS_PER_PARTITION_SECOND,
-        bounds=_bounds(votes, region, rate, flow, partitions, writes, memory),
-        costs=tuple(_costs(votes, minutes, messages, commits, workers, memory, prices.REGIONS[region])),
+        bounds=_bounds(votes, region, rate, flow, partitions, writes, warm_up, ledger, deployment),
+        costs=tuple(_costs(votes, minutes, messages, commits, partitions, deployment, prices.REGIONS[region])),
     )
 
 
-def _flow(rate: float, instances: int, partitions: int) -> _Flow:
-    """Return the fewest streams of which none needs more workers than may share it; else as many as there may be."""
+def _partitions(votes: int, rate: float) -> int:
+    """Return what the poll takes by itself, or more: then a burst of a second still fits into a commit of each."""
+    a_commit = SEGMENT_RECORDS * COMMITS_PER_PARTITION_SECOND
+    return min(int(limits.PARTITIONS), max(default_partitions(votes), ceil(BURST * rate / a_commit)))
+
+
+def _flow(votes: int, rate: float, instances: int, partitions: int) -> _Flow:
+    """Return the fewest streams of which none needs more workers than may share it, or larger ones than there are;
+    else as many as there may be."""
     for streams in range(1, limits.STREAMS + 1):
         # The vote that opens a batch, and those that come to the same stream's while it is open.
         votes_per_message = min(VOTES_PER_MESSAGE, 1 + rate / instances * linger_seconds(streams) / streams)
         messages = rate / votes_per_message
-        busy = (messages * WORKER_SECONDS_PER_MESSAGE + rate * WORKER_SECONDS_PER_VOTE) / WORKER_LOAD
+        busy = BURST * (messages * WORKER_SECONDS_PER_MESSAGE + rate * WORKER_SECONDS_PER_VOTE)
         flow = _Flow(streams, messages, busy * _share(partitions, streams))
-        if flow.workers <= WORKERS_PER_STREAM:
+        if flow.workers <= WORKERS_PER_STREAM and _ledger(votes, partitions, streams) <= LARGEST_WORKER.ledger_bytes:
             break
     return flow
 
 
-def _bounds(
-    votes: int, region: str, rate: float, flow: _Flow, partitions: int, writes: float, memory: float
-) -> tuple[Bound, ...]:
-    published = LARGE_REGIONS.get(region, PUBSUB_BYTES_PER_SECOND)
-    return (
-        Bound("function instances in a region", rate / VOTES_PER_INSTANCE_SECOND, INSTANCES),
-        Bound("streams", flow.streams * flow.workers / WORKERS_PER_STREAM, int(limits.STREAMS)),
-        Bound("votes of one poll", votes, limits.PARTITIONS * limits.VOTES_PER_PARTITION),
-        Bound("records of one commit", rate / partitions / COMMITS_PER_PARTITION_SECOND, SEGMENT_RECORDS),
-        Bound("bytes published a second", flow.messages * prices.PUBSUB_LEAST_BYTES, published),
-        Bound("Datastore writes a second, without a warm-up", writes, RAMP_START),
-        Bound("bytes of ledger in a worker", memory, WORKER_MEMORY),
-    )
+def _concurrency(streams: int) -> int:
+    """Return how many requests an instance has at once in a burst, in steps of the default."""
+    at_once = BURST * VOTES_PER_INSTANCE_SECOND * (linger_seconds(streams) + PUBLISH_SECONDS)
+    return min(CONCURRENCY_AT_MOST, CONCURRENCY * ceil(at_once / CONCURRENCY))
+
+
+def _ledger(votes: int, partitions: int, streams: int) -> float:
+    """Return the bytes of ledger that each worker of the fullest stream keeps."""
+    return votes * LEDGER_BYTES_PER_VOTE * _share(partitions, streams)
 
 
 def _share(partitions: int, streams: int) -> float:
@@ -161,30 +191,81 @@ def _share(partitions: int, streams: int) -> float:
     return ceil(partitions / streams) / partitions
 
 
+def _bounds(
+    votes: int,
+    region: str,
+    rate: float,
+    flow: _Flow,
+    partitions: int,
+    writes: float,
+    warm_up: int,
+    ledger: float,
+    deployment: Deployment,
+) -> tuple[Bound, ...]:
+    published = LARGE_REGIONS.get(region, PUBSUB_BYTES_PER_SECOND)
+    vcpus = rate / VOTES_PER_INSTANCE_SECOND + deployment.streams * deployment.workers * deployment.worker.vcpu
+    polls = "several polls, their results added up"
+    return (
+        Bound("vCPU of Cloud Run in a region", vcpus, VCPUS_PER_REGION, "ask Google for a higher quota"),
+        Bound(
+            "streams",
+            flow.streams * flow.workers / WORKERS_PER_STREAM,
+            int(limits.STREAMS),
+            "clients that send lists: larger messages",
+        ),
+        Bound("votes of one poll", votes, MOST_VOTES_PER_POLL, polls),
+        Bound("records of one commit", rate / partitions / COMMITS_PER_PARTITION_SECOND, SEGMENT_RECORDS, polls),
+        Bound(
+            "bytes published a second",
+            flow.messages * prices.PUBSUB_LEAST_BYTES,
+            published,
+            "ask Google for a higher quota, or take a large region",
+        ),
+        Bound(
+            "Datastore writes a second, cold",
+            writes,
+            RAMP_START,
+            f"rehearse at this rate for {warm_up} minutes before",
+        ),
+        Bound("bytes of ledger in a worker", ledger, LARGEST_WORKER.ledger_bytes, polls),
+    )
+
+
 def _costs(
-    votes: int, minutes: float, messages: float, commits: float, workers: int, memory: float, region: prices.Region
+    votes: int,
+    minutes: float,
+    messages: float,
+    commits: float,
+    partitions: int,
+    deployed: Deployment,
+    region: prices.Region,
 ) -> Iterator[Cost]:
-    seconds = minutes * 60
-    served = votes / VOTES_PER_INSTANCE_SECOND * region.run
-    yield Cost("function", served * (prices.SERVED_VCPU + 0.5 * prices.SERVED_GIB) + votes * prices.REQUESTS)
+    seconds, warm = minutes * 60, WARM_MINUTES * 60
+    served = votes / VOTES_PER_INSTANCE_SECOND * (prices.SERVED_VCPU + FUNCTION_GIB * prices.SERVED_GIB)
+    idle = deployed.instances * warm * (1 + FUNCTION_GIB) * prices.IDLE
+    yield Cost("function", (served + idle) * region.run + votes * prices.REQUESTS)
     yield Cost("Pub/Sub", 2 * messages * seconds * prices.PUBSUB_LEAST_BYTES * prices.PUBSUB_BYTE)
-    gib = 0.5 + memory / 2**30
-    pool = workers * (minutes + WARM_MINUTES) * 60 * (prices.POOL_VCPU + gib * prices.POOL_GIB)
-    yield Cost("workers", pool * region.run)
+    worker = deployed.worker.vcpu * prices.POOL_VCPU + deployed.worker.memory_gib * prices.POOL_GIB
+    yield Cost("workers", deployed.streams * deployed.workers * (seconds + warm) * worker * region.run)
     yield Cost("Datastore", commits * seconds * (2 * prices.WRITE + prices.DELETE) * region.datastore)
-    stored = 2 * votes * LEDGER_BYTES_PER_VOTE / 2**30 * prices.STORED_GIB
+    reads = deployed.instances / SHARED_SECONDS * partitions * seconds
+    yield Cost("results, watched all the time", reads * prices.READ * region.datastore)
+    stored = 2 * votes * LEDGER_BYTES_PER_VOTE / GIB * prices.STORED_GIB
     yield Cost("ledger, a month", stored * region.datastore)
-    yield Cost("answers to the internet", votes * ANSWER_BYTES / 2**30 * prices.EGRESS_GIB)
+    yield Cost("answers to the internet", votes * ANSWER_BYTES / GIB * prices.EGRESS_GIB)
+    yield Cost("Cloud Run's log of requests", votes * LOG_BYTES / GIB * prices.LOG_GIB)
 
 
 def table(plans: list[Plan]) -> str:
     """Return a Markdown table, one row a plan."""
-    head = "| votes | a second | instances | partitions | workers | streams | warm-up | cost | binds first |"
-    return "\n".join([head, "|--:" * 8 + "|--|", *map(_row, plans)])
+    head = "| votes | a second | instances | partitions | streams | workers | each | warm-up | cost | binds first |"
+    return "\n".join([head, "|--:" * 9 + "|--|", *map(_row, plans)])
 
 
 def _row(one: Plan) -> str:
     first = f"{one.binding.name}, {one.binding.share:.0%}"
-    numbers = (one.votes, round(one.votes_per_second), one.instances, one.partitions, one.workers, one.streams)
-    cells = [*(f"{number:,}" for number in numbers), f"{one.warm_up_minutes} min", f"${one.dollars:,.2f}", first]
+    numbers = (one.votes, round(one.votes_per_second), one.instances, one.partitions, one.streams, one.workers)
+    size = one.deployment.worker
+    each = f"{size.vcpu} vCPU, {size.memory_gib:g} GiB"
+    cells = [*(f"{number:,}" for number in numbers), each, f"{one.warm_up_minutes} min", f"${one.dollars:,.2f}", first]
     return f"| {' | '.join(cells)} |"

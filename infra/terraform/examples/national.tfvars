@@ -1,4 +1,4 @@
-# A national vote: 1,000,000 votes a minute (17,000 a second) for an hour, 60 million ballots in 64 partitions, behind a
+# A national vote: 1,000,000 votes a minute (17,000 a second) for an hour, 60 million ballots in 20 partitions, behind a
 # load balancer that throttles each address. Before it: make the poll with its expected votes, and look at quotas.
 public         = true
 retention_days = 31

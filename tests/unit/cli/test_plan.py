@@ -1,21 +1,65 @@
+import re
+
 import msgspec
+import pytest
 from click.testing import CliRunner
 
 from tally.cli import main
+from tally.cli.rehearse import MOST_VOTES
+from tally.votes import prices, scale
+from tally.votes.poll import default_partitions
 
 
-def test_it_says_what_does_not_fit() -> None:
-    shown = CliRunner().invoke(main, ["plan", "--votes", "1000000000", "--minutes", "5"])
-    assert shown.exit_code == 0
-    assert "does not fit" in shown.output
-    assert "function instances in a region; votes of one poll" in " ".join(shown.output.split())
+def planned(*arguments: str) -> str:
+    shown = CliRunner().invoke(main, ["plan", *arguments])
+    assert shown.exit_code == 0, shown.output
+    return shown.output
 
 
-def test_json_has_the_needs_and_the_share_of_each_limit() -> None:
-    shown = CliRunner().invoke(main, ["plan", "--votes", "100000", "--minutes", "5", "--json"])
-    found = msgspec.json.decode(shown.output)
+def test_it_says_what_does_not_fit_and_what_helps() -> None:
+    shown = planned("--votes", "1000000000", "--minutes", "5")
+    assert "It does not fit as it is:" in shown
+    assert "- vCPU of Cloud Run in a region: 3.4 times the limit. What helps: ask Google" in shown
+    assert "Each of 2 polls" in shown
+    assert "tally poll create POLL OPTION… --expected-votes 500000000\n" in shown
+
+
+def test_the_warm_up_is_commands_that_rehearse_takes_and_that_reach_each_partition() -> None:
+    shown = planned("--votes", "1000000000", "--minutes", "5")
+    found = re.search(r"The warm-up, (\d+) of these.*--votes (\d+) --minutes (\d+)", shown, re.DOTALL)
+    assert found is not None
+    at_once, votes, minutes = map(int, found.groups())
+    assert at_once * default_partitions(votes) == 256
+    assert votes <= MOST_VOTES
+    assert votes / minutes / 60 >= 2 * 16 * 4  # the commits of 16 partitions by four workers
+
+
+def test_it_prints_what_to_deploy_and_the_poll_to_make() -> None:
+    shown = planned("--votes", "10000000", "--minutes", "5")
+    deployed = scale.plan(10_000_000, 5, "us-central1").deployment
+    assert deployed.tfvars in shown
+    assert "The default of max_instances, 10, would not carry it." in shown
+    assert "tally poll create POLL OPTION… --expected-votes 10000000\n" in shown
+    assert "does not fit" not in shown
+    assert "make scale" not in shown
+    assert "warm-up," not in shown
+
+
+def test_a_rush_that_wants_more_partitions_than_a_poll_takes_by_itself_says_how_many() -> None:
+    shown = planned("--votes", "40000000", "--minutes", "1")
+    assert "--expected-votes 40000000 --partitions 36\n" in shown
+
+
+def test_what_the_defaults_carry_is_not_warned_of() -> None:
+    assert "would not carry" not in planned("--votes", "3000000", "--minutes", "5")
+
+
+def test_json_has_the_needs_the_share_of_each_limit_and_what_to_deploy() -> None:
+    found = msgspec.json.decode(planned("--votes", "100000", "--minutes", "5", "--json"))
     assert (found["instances"], found["partitions"], found["workers"], found["fits"]) == (1, 16, 1, True)
-    assert 0 < found["bounds"]["Datastore writes a second, without a warm-up"] < 1
+    assert 0 < found["bounds"]["Datastore writes a second, cold"] < 1
+    assert found["deployment"]["worker"] == {"vcpu": 1, "memory_gib": 1.0}
+    assert found["ways_out"] == {}
 
 
 def test_no_votes_are_an_error() -> None:
@@ -30,3 +74,11 @@ def test_a_region_whose_price_is_not_listed_says_so_and_an_unknown_one_names_tho
     assert shown.exit_code == 2
     assert "moon-west1" in shown.output
     assert "europe-west1" in shown.output
+
+
+@pytest.mark.parametrize("votes", ["1", "1000000000000"])
+@pytest.mark.parametrize("minutes", ["0.1", "44640"])
+def test_it_plans_for_the_least_and_the_most_that_may_be_asked(votes: str, minutes: str) -> None:
+    for region in prices.REGIONS:
+        assert scale.plan(int(votes), float(minutes), region).dollars > 0
+    assert "tally poll create" in planned("--votes", votes, "--minutes", minutes)

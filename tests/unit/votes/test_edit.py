@@ -28,7 +28,10 @@ def test_a_poll_that_says_no_more_is_open_at_once_and_until_it_is_closed() -> No
     assert [(option.id, option.label) for option in poll.options] == [("red", "red"), ("blue", "Blue")]
 
 
-@pytest.mark.parametrize(("expected", "partitions"), [(None, 16), (1, 1), (999, 1), (1_000, 16), (48_000_000, 16)])
+@pytest.mark.parametrize(
+    ("expected", "partitions"),
+    [(None, 16), (1, 1), (999, 1), (1_000, 16), (48_000_000, 16), (48_000_001, 17), (768_000_000, 256)],
+)
 def test_partitions_come_from_the_expected_votes(expected: int | None, partitions: int) -> None:
     assert made(expected_votes=expected).partitions == partitions
 
@@ -55,6 +58,7 @@ def test_partitions_come_from_the_expected_votes(expected: int | None, partition
         ({"opens_at": -1}, "bad-time"),
         ({"closes_at": edit.LATEST + 1}, "bad-time"),
         ({"expected_votes": 0}, "bad-size"),
+        ({"expected_votes": 768_000_001}, "bad-size"),
         ({"partitions": 0}, "bad-size"),
     ],
 )
