@@ -29,6 +29,7 @@ from tally.web import health
 from tally.web.app import App
 
 HEALTH_SECONDS = 30
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 CONCURRENCY = "4:100"
 
 
@@ -53,6 +54,8 @@ def worker(
 ) -> None:
     """Pull votes, count them, acknowledge them, until SIGTERM or SIGINT; or run the tasks of pull queues.
 
+    Tasks that run have five seconds then; a second signal gives them back to their queues at once.
+
     \b
     Examples:
       tally worker --port 0 --until-empty
@@ -74,7 +77,8 @@ async def _run_tasks(
     host: str, port: int, until_empty: bool, weights: dict[str, int], bounds: Bounds, strict: bool
 ) -> int:
     import_from_here()
-    stop = _stopped_by_signals()
+    at_once = asyncio.Event()
+    stop = stopped_by_signals(at_once)
     with contextlib.closing(bootstrap.telemetry(config.load(os.environ))) as telemetry:
         async with bootstrap.task_queues(telemetry=telemetry) as system:
             telemetry.watch_tasks(deferred.registry, weights)
@@ -86,7 +90,7 @@ async def _run_tasks(
                 _beside(system.sweeper(weights).run()),
                 _beside(telemetry.run()),
             ):
-                return await executor.run(stop, until_empty=until_empty)
+                return await executor.run(stop, at_once=at_once, until_empty=until_empty)
 
 
 def _leave(code: int) -> NoReturn:
@@ -121,7 +125,7 @@ async def _work(host: str, port: int, until_empty: bool, stream: int | None) -> 
         settings = replace(settings, stream=stream)
     if not until_empty:
         warn_of_idle_stream(settings)
-    stop = _stopped_by_signals()
+    stop = stopped_by_signals()
     with contextlib.closing(bootstrap.telemetry(settings)) as telemetry:
         async with bootstrap.opened(settings) as backend:
             await backend.prepare()
@@ -171,16 +175,25 @@ async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
         await asyncio.wait([task])
 
 
-def _stopped_by_signals() -> asyncio.Event:
+def stopped_by_signals(at_once: asyncio.Event | None = None) -> asyncio.Event:
+    """Return what SIGTERM or SIGINT sets; a second one sets `at_once`, where it is given, and a third one kills."""
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, _stop, stop, number)
+    for number in _SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, _stop, stop, at_once, number)
     return stop
 
 
-def _stop(stop: asyncio.Event, number: int) -> None:
-    logs.event("stopping", signal=signal.Signals(number).name)
-    stop.set()
+def _stop(stop: asyncio.Event, at_once: asyncio.Event | None, number: int) -> None:
+    name = signal.Signals(number).name
+    if not stop.is_set() or at_once is None:
+        logs.event("stopping", signal=name)
+        stop.set()
+        return
+    logs.event("stopping-at-once", signal=name)
+    at_once.set()
+    for each in _SIGNALS:
+        asyncio.get_running_loop().remove_signal_handler(each)
+        signal.signal(each, signal.SIG_DFL)
 
 
 class _Server(uvicorn.Server):

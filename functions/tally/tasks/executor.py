@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from tally.clock import SECOND, Clock, from_datetime, to_datetime
 from tally.errors import BackendError, InvalidInput, LeaseExpired
@@ -115,16 +116,32 @@ class PullExecutor:
     def limit(self) -> int:
         return self._limit
 
-    async def run(self, stop: asyncio.Event, *, until_empty: bool = False) -> int:
+    async def run(self, stop: asyncio.Event, *, at_once: asyncio.Event | None = None, until_empty: bool = False) -> int:
         """Work until `stop`, or until the queues give nothing and nothing runs; return the exit code, 0.
 
         What waits for a place of its function's limit is waited for, what waits for its time is not.
 
-        After a stop: no new lease, GRACE seconds for what runs, then it is cancelled and its tasks given back.
+        After a stop: no new lease, GRACE seconds for what runs, then it is cancelled and its tasks given back; with
+        `at_once` no such seconds, and what a lease is just bringing comes again when it ends.
         """
+        hurried = asyncio.create_task((at_once or asyncio.Event()).wait())
         self._pool.resize(self._limit)
         event("executor-started", queues=[source.queue.name for source in self._sources], strict=self._strict)
         helpers = [asyncio.create_task(self._extend()), asyncio.create_task(self._look())]
+        working = asyncio.create_task(self._work(stop, until_empty=until_empty))
+        try:
+            await asyncio.wait([working, hurried], return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                working.result()
+        finally:
+            working.cancel()
+            await self._finish(hurried)
+            for helper in (*helpers, hurried):
+                helper.cancel()
+        event("executor-stopped")
+        return 0
+
+    async def _work(self, stop: asyncio.Event, *, until_empty: bool) -> None:
         stopping = asyncio.create_task(stop.wait())
         pause = self._bounds.poll_min
         try:
@@ -143,11 +160,6 @@ class PullExecutor:
                 ended.cancel()
         finally:
             stopping.cancel()
-            await self._finish()
-            for helper in helpers:
-                helper.cancel()
-        event("executor-stopped")
-        return 0
 
     def _until_ready(self, pause: float) -> float:
         """Return the pause, cut short where the rate of a queue allows a lease before its end."""
@@ -259,14 +271,17 @@ class PullExecutor:
                 event("queue-behind", level=logging.WARNING, queue=queue, late_s=round(late), tasks=stats.tasks)
                 self._said = now
 
-    async def _finish(self) -> None:
+    async def _finish(self, hurried: "asyncio.Task[Any]") -> None:
+        """Let what runs end, for GRACE seconds or until `hurried`; then cancel it and have its tasks given back."""
         works = [held.work for held in self._held if held.work is not None]
-        if works:
-            _, late = await asyncio.wait(works, timeout=GRACE)
-            for work in late:
-                work.cancel()
-            if late:
-                await asyncio.wait(late, timeout=GRACE / 2)
+        now = asyncio.get_running_loop().time
+        until = now() + GRACE
+        while (left := [work for work in works if not work.done()]) and not hurried.done() and now() < until:
+            await asyncio.wait([*left, hurried], timeout=until - now(), return_when=asyncio.FIRST_COMPLETED)
+        for work in left:
+            work.cancel()
+        if left:
+            await asyncio.wait(left, timeout=GRACE / 2)
 
 
 def _delivery(lease: Lease) -> Delivery:

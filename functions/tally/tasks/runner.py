@@ -265,9 +265,11 @@ class Runner:
 
     async def _last_words(self, attempt: Attempt) -> None:
         """A shutdown ended the attempt: say so, that the next need not wait for the claim to expire."""
-        with suppress(BackendError, TimeoutError, Gone):
-            async with asyncio.timeout(_LAST_WORDS):
-                await asyncio.shield(asyncio.ensure_future(self._wait(attempt, INTERRUPTED)))
+        words = asyncio.ensure_future(self._wait(attempt, INTERRUPTED))
+        await asyncio.wait([words], timeout=_LAST_WORDS)
+        words.cancel()  # if the store has not answered: nobody would hear what it says later
+        with suppress(BackendError, asyncio.CancelledError, Gone):
+            await words
 
     async def _park_at_once(self, delivery: Delivery, error: Undecodable) -> None:
         """Park what is no call at all: trying again cannot help."""

@@ -152,19 +152,23 @@ async def test_a_push_from_anybody_but_cloud_tasks_is_refused(place: Place, runn
     connection.close()
 
 
-async def test_a_stopped_worker_gives_back_what_runs_in_a_thread_and_exits_in_time(place: Place) -> None:
+@pytest.mark.parametrize("signals", [1, 2])
+async def test_a_stopped_worker_gives_back_what_runs_in_a_thread_and_exits_in_time(place: Place, signals: int) -> None:
     environ = dict(place.environ)
     command = [str(BIN / "tally"), "worker", "--queue", "stuck", "--host", "127.0.0.1", "--port", "0"]
     async with bootstrap.task_queues(environ):
         handle = await shop.stuck.call()
-        worker = subprocess.Popen(guarded(command), env=environ, stderr=subprocess.DEVNULL)  # noqa: ASYNC220  # it takes no time
+        worker = subprocess.Popen(guarded(command), env=environ, stderr=subprocess.PIPE)  # noqa: ASYNC220  # it takes no time
         try:
             for _ in range(400):
                 if (await handle.status()).state is State.RUNNING:
                     break
                 await asyncio.sleep(0.1)
-            worker.terminate()
-            assert await asyncio.to_thread(worker.wait, 10) == 0
+            for _ in range(signals):
+                worker.terminate()
+                await asyncio.sleep(0.5)  # two at once may be one
+            _, log = await asyncio.to_thread(worker.communicate, timeout=10)
+            assert (worker.returncode, b"stopping-at-once" in log) == (0, signals == 2)
         finally:
             worker.kill()
         status = await handle.status()

@@ -2,13 +2,15 @@
 
 import asyncio
 import logging
+import signal
+from collections.abc import Iterator
 
 import pytest
 from click.testing import CliRunner
 
 from tally import config
 from tally.cli import main
-from tally.cli.worker import HEALTH_SECONDS, log_ill_health, warn_of_idle_stream
+from tally.cli.worker import HEALTH_SECONDS, log_ill_health, stopped_by_signals, warn_of_idle_stream
 from tally.testing.loop import VirtualLoop
 from tally.votes.worker import Health
 
@@ -47,6 +49,45 @@ def test_a_stream_that_cannot_be_and_options_that_would_do_nothing_are_refused(o
     shown = CliRunner().invoke(main, ["worker", *options])
     assert shown.exit_code == 2
     assert said in shown.output
+
+
+@pytest.fixture
+def signals() -> Iterator[None]:
+    """Leave the signals as they are found."""
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.getsignal(number) for number in numbers]
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("sent", [(signal.SIGTERM, signal.SIGTERM), (signal.SIGINT, signal.SIGTERM)])
+@pytest.mark.usefixtures("signals")
+def test_a_first_signal_stops_a_second_one_stops_at_once_and_a_third_one_would_kill(sent: list[int]) -> None:
+    async def main() -> None:
+        at_once = asyncio.Event()
+        stop = stopped_by_signals(at_once)
+        signal.raise_signal(sent[0])
+        await asyncio.wait_for(stop.wait(), 5)
+        assert not at_once.is_set()
+        signal.raise_signal(sent[1])
+        await asyncio.wait_for(at_once.wait(), 5)
+        assert {signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)} == {signal.SIG_DFL}
+
+    asyncio.run(main())
+
+
+@pytest.mark.usefixtures("signals")
+def test_a_worker_of_votes_lets_a_second_signal_change_nothing() -> None:
+    async def main() -> None:
+        stop = stopped_by_signals()
+        for _ in range(3):
+            signal.raise_signal(signal.SIGTERM)
+            await asyncio.wait_for(stop.wait(), 5)
+            await asyncio.sleep(0)
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize(("stream", "warned"), [("0", False), ("1", False), ("2", True), ("5", True)])

@@ -216,6 +216,11 @@ ROWS = {
         f"{EXECUTOR}::test_stop_takes_no_more_finishes_what_is_short_and_gives_back_what_is_long",
         "integration/tasks/test_task_functions.py::test_a_stopped_worker_gives_back_what_runs_in_a_thread_and_exits_in_time",
     ],
+    "cold shutdown": [
+        f"{EXECUTOR}::test_a_stop_at_once_gives_back_what_runs_and_another_worker_begins_with_it",
+        f"{EXECUTOR}::test_a_stop_at_once_leaves_to_their_leases_what_the_store_does_not_take_back",
+        "unit/cli/test_worker.py::test_a_first_signal_stops_a_second_one_stops_at_once_and_a_third_one_would_kill",
+    ],
     "`inspect`, Flower": [SHELL, f"{CLI}::test_a_task_is_added_listed_peeked_counted_and_deleted"],
     "Prometheus by Flower, OpenTracing": [
         "unit/metrics/test_telemetry.py::test_runs_are_counted_by_outcome_and_timed",

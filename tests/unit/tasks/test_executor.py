@@ -5,20 +5,25 @@ from collections import Counter
 from collections.abc import Mapping
 from itertools import pairwise
 from random import Random
+from typing import Any
 
 import pytest
 
 from tally.clock import SECOND
-from tally.errors import ConfigError, InvalidInput
+from tally.errors import ConfigError, InvalidInput, Unavailable
 from tally.retry import RetryPolicy
 from tally.tasks.context import current
 from tally.tasks.deferred import Registry
-from tally.tasks.executor import LATE, SAID, PullExecutor, Source
+from tally.tasks.executor import GRACE, LATE, SAID, PullExecutor, Source
+from tally.tasks.lease import Lease
 from tally.tasks.pace import Bounds, concurrency, poll, shares
+from tally.tasks.queue import PullQueue
 from tally.tasks.run import State
 from tally.tasks.system import TaskSystem
 from tally.testing.clock import VirtualClock
+from tally.testing.faults import FaultyStore, Network
 from tally.testing.loop import VirtualLoop
+from tally.testing.plan import Plan
 from tally.testing.process import Process
 from tally.testing.store import FakeStore
 from tests.unit.tasks.conftest import Go
@@ -194,6 +199,105 @@ def test_stop_takes_no_more_finishes_what_is_short_and_gives_back_what_is_long(w
         stop.set()
         await working
         assert done == ["short", "late", "long"]
+
+    run(main())
+
+
+def test_a_stop_at_once_gives_back_what_runs_and_another_worker_begins_with_it(world: World, run: Go) -> None:
+    starts: list[tuple[str, float]] = []
+
+    @world.registry.task("t", retry=RetryPolicy(max_attempts=1))
+    async def t() -> None:
+        starts.append((current().worker, asyncio.get_running_loop().time()))
+        await asyncio.sleep(4)
+
+    async def main() -> None:
+        now = asyncio.get_running_loop().time
+        handles = [await t.call() for _ in range(3)]
+        stop, at_once = asyncio.Event(), asyncio.Event()
+        working = asyncio.ensure_future(world.executor({"default": 1}).run(stop, at_once=at_once))
+        await asyncio.sleep(1)
+        stop.set()
+        await asyncio.sleep(1)
+        assert not working.done()
+        at_once.set()
+        begun = now()
+        assert await working == 0
+        assert now() - begun < 0.5
+        for handle in handles:
+            status = await handle.status()
+            assert (status.state, status.attempts[0].outcome) == (State.WAITING, "interrupted")
+        await world.process("w2").executor({"default": 1}, bounds=Bounds()).run(asyncio.Event(), until_empty=True)
+        assert [(await handle.status()).state for handle in handles] == [State.DONE] * 3
+        assert [worker for worker, _ in starts] == ["w1"] * 3 + ["w2"] * 3
+        assert max(at for _, at in starts) - begun < 1.5  # no lease and no claim had to end first
+
+    run(main())
+
+
+@pytest.mark.parametrize("hurried_at", [0, 3], ids=["with the stop", "later"])
+def test_a_stop_at_once_waits_for_no_lease_that_does_not_come(
+    world: World, run: Go, monkeypatch: pytest.MonkeyPatch, hurried_at: float
+) -> None:
+    starts: list[int] = []
+    lease = PullQueue.lease
+
+    async def late(queue: PullQueue, count: int, **options: Any) -> list[Lease]:
+        await asyncio.sleep(10)
+        return await lease(queue, count, **options)
+
+    monkeypatch.setattr(PullQueue, "lease", late)
+
+    @world.registry.task("t")
+    async def t() -> None:
+        starts.append(1)
+
+    async def main() -> None:
+        await t.call()
+        stop, at_once = asyncio.Event(), asyncio.Event()
+        loop = asyncio.get_running_loop()
+        loop.call_later(2, stop.set)
+        loop.call_later(2 + hurried_at, at_once.set)
+        await world.executor({"default": 1}).run(stop, at_once=at_once)
+        assert loop.time() == 2 + hurried_at
+        await asyncio.sleep(60)
+        assert not starts
+
+    run(main())
+
+
+def test_a_stop_at_once_leaves_to_their_leases_what_the_store_does_not_take_back(world: World, run: Go) -> None:
+    @world.registry.task("t")
+    async def t() -> int:
+        await asyncio.sleep(4)
+        return 7
+
+    async def main() -> None:
+        handle = await t.call()
+        stop, at_once = asyncio.Event(), asyncio.Event()
+        plan = Plan(Random(1), {})
+        executor = TaskSystem(
+            world.registry,
+            FaultyStore(world.store, Network(plan)),
+            clock=world.clock,
+            random=world.random,
+            worker="w1",
+            shards=1,
+        ).executor({"default": 1}, bounds=Bounds())
+        working = asyncio.ensure_future(executor.run(stop, at_once=at_once))
+        await asyncio.sleep(1)
+        for each in ("get", "commit", "query"):
+            plan.break_down(each, Unavailable("the store is out"))
+        stop.set()
+        at_once.set()
+        begun = asyncio.get_running_loop().time()
+        await working
+        assert asyncio.get_running_loop().time() - begun <= GRACE / 2
+        stop = asyncio.Event()
+        working = asyncio.ensure_future(world.executor({"default": 1}, "w2").run(stop))
+        assert await handle.result(200) == 7
+        stop.set()
+        await working
 
     run(main())
 
