@@ -33,7 +33,7 @@ from tests.bench import (
     rivals,
     worker,
 )
-from tests.bench.measure import Budget, Figure, Outcome
+from tests.bench.measure import Budget, Cost, Figure, Outcome
 from tests.bench.stage import Stage, machine
 
 Section = Callable[[Stage], Awaitable[Outcome]]
@@ -57,7 +57,7 @@ _WIDTH = 200
 
 @click.command()
 @click.argument("names", nargs=-1, type=click.Choice(list(SECTIONS)))
-@click.option("--quick", is_flag=True, help="About a tenth of the votes, one repetition: a minute and a half for all.")
+@click.option("--quick", is_flag=True, help="About a tenth of the votes, one repetition: less than a minute for all.")
 @click.option("--check", is_flag=True, help="One line a budget; exit code 1 if one is not met.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 @click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Draw the ratios as a bar chart.")
@@ -94,12 +94,19 @@ async def _measure(names: tuple[str, ...], stage: Stage, console: Console) -> li
 
 def _show(figures: list[Figure], made: str) -> None:
     console = Console() if sys.stdout.isatty() else Console(width=_WIDTH)
-    table = Table("section", "what", "median", "spread", "CPU µs", "note", title=made)
+    columns = ("section", "what", "median", "spread", "CPU µs", "writes / 1,000", "$ / million", "count", "note")
+    table = Table(*columns, title=made)
     for figure in figures:
         spread = f"{figure.spread:.0%}" if len(figure.samples) > 1 else ""
         cpu = _number(statistics.median(figure.cpu)) if figure.cpu else ""
-        table.add_row(figure.section, figure.name, f"{_number(figure.median)} {figure.unit}", spread, cpu, figure.note)
+        cost = _cost(figure.cost) if figure.cost else ("", "", "")
+        median = f"{_number(figure.median)} {figure.unit}"
+        table.add_row(figure.section, figure.name, median, spread, cpu, *cost, figure.note)
     console.print(table)
+
+
+def _cost(cost: Cost) -> tuple[str, str, str]:
+    return _number(cost.writes), f"{cost.dollars:,.2f}", f"{cost.off:+.1%}" if cost.off else "exact"
 
 
 def _number(value: float) -> str:

@@ -1,35 +1,48 @@
 """A bar chart of the ratios as SVG, by hand: it is small, and reads in light and dark."""
 
+from collections.abc import Iterator
 from html import escape
-from math import log10
+from math import ceil, floor, log10
 
 from tests.bench.measure import Figure
 
-_BAR, _GAP, _LEFT, _WIDTH = 18, 10, 430, 900
+_BAR, _GAP, _TOP, _LEFT, _RIGHT, _WIDTH = 16, 10, 60, 460, 60, 940
 
 
 def draw(figures: list[Figure], made: str) -> str:
-    """Draw one bar a ratio, on a scale of its own: its number stands beside it, the line at 1 is equality."""
+    """Draw one bar a ratio, on a logarithmic scale, from the line at 1, which is equality, to the ratio."""
     ratios = [figure for figure in figures if figure.unit == "×"]
-    height = 60 + len(ratios) * (_BAR + _GAP)
-    largest = max((figure.median for figure in ratios), default=1.0)
+    decades = [log10(figure.median) for figure in ratios]
+    least, most = min(-1, *map(floor, decades), 0), max(1, *map(ceil, decades), 0)
+    step = (_WIDTH - _LEFT - _RIGHT) / (most - least)
+    places = {decade: _LEFT + (decade - least) * step for decade in range(least, most + 1)}
+    bottom = _TOP + len(ratios) * (_BAR + _GAP)
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif"'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {bottom + 10}" font-family="sans-serif"'
         ' font-size="13">',
-        "<style>text{fill:#57606a}rect{fill:#2f81f7}</style>",
-        f'<text x="10" y="22">Ratios, each measured in one run ({escape(made)}); logarithmic</text>',
+        "<style>text{fill:#57606a}rect{fill:#2f81f7}line{stroke:#8c959f;stroke-opacity:.35}line.one{stroke-opacity:1}"
+        "@media(prefers-color-scheme:dark){text{fill:#b1bac4}}</style>",
+        f'<text x="10" y="20">Ratios, each measured in one run ({escape(made)})</text>',
+        *(_grid(decade, x, bottom) for decade, x in places.items()),
     ]
-    for place, figure in enumerate(ratios):
-        top = 40 + place * (_BAR + _GAP)
-        width = _length(figure.median, largest)
-        lines += [
-            f'<text x="{_LEFT - 10}" y="{top + 13}" text-anchor="end">{escape(figure.name)}</text>',
-            f'<rect x="{_LEFT}" y="{top}" width="{width:.0f}" height="{_BAR}" rx="3"/>',
-            f'<text x="{_LEFT + width + 8:.0f}" y="{top + 13}">{figure.median:.3g}</text>',
-        ]
+    for place, (figure, decade) in enumerate(zip(ratios, decades, strict=True)):
+        lines += _bar(figure, _TOP + place * (_BAR + _GAP), places[0], places[0] + decade * step)
     return "\n".join([*lines, "</svg>", ""])
 
 
-def _length(value: float, largest: float) -> float:
-    """Return a bar's length: logarithmic from 0.1."""
-    return max(2.0, (_WIDTH - _LEFT - 80) * log10(max(value, 0.101) / 0.1) / log10(max(largest, 1.0) / 0.1))
+def _grid(decade: int, x: float, bottom: int) -> str:
+    one = ' class="one"' if decade == 0 else ""
+    label = f"{10**decade:,}" if decade >= 0 else f"{10.0**decade:g}"
+    return (
+        f'<text x="{x:.0f}" y="{_TOP - 16}" text-anchor="middle">{label}</text>'
+        f'<line{one} x1="{x:.0f}" x2="{x:.0f}" y1="{_TOP - 10}" y2="{bottom}"/>'
+    )
+
+
+def _bar(figure: Figure, top: int, one: float, end: float) -> Iterator[str]:
+    left, right = min(one, end), max(one, end)
+    base = top + _BAR - 3
+    yield f'<text x="{_LEFT - 12}" y="{base}" text-anchor="end">{escape(figure.name)}</text>'
+    yield f'<rect x="{left:.1f}" y="{top}" width="{max(right - left, 1):.1f}" height="{_BAR}" rx="2"/>'
+    number = f"{figure.median:,.0f}" if figure.median >= 100 else f"{figure.median:.3g}"
+    yield f'<text x="{right + 6:.0f}" y="{base}">{number}</text>'

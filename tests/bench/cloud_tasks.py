@@ -7,11 +7,11 @@ import asyncio
 import os
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 
-import click
 import grpc
 from aiohttp import web
 from google.cloud import tasks_v2
@@ -31,15 +31,19 @@ SECTION = "cloud-tasks"
 
 
 async def run(stage: Stage) -> Outcome:
-    figures = await _figures(stage.votes(5_000, least=1_000), stage.votes(40_000))
+    creates = stage.votes(2_000, least=1_000)  # twice as many are more than the bursts of three queues
+    waiting = stage.votes(40_000)
+    with tempfile.TemporaryDirectory() as folder:
+        figures = await _figures(Path(folder), [], creates, waiting)
+        if not stage.quick:
+            kept = await _figures(Path(folder), ["--state", f"{folder}/state.db"], creates, 0)
+            figures += [replace(figure, name=f"with a state file: {figure.name}") for figure in kept]
     return Outcome(figures=tuple(figures))
 
 
-async def _figures(creates: int, waiting: int, *, state: bool = False) -> list[Figure]:
-    with tempfile.TemporaryDirectory() as folder:
-        options = ["--state", str(Path(folder) / "state.db")] if state else []
-        with launch.run([launch.cloud_tasks(*options)], log_dir=Path(folder)) as (process,):
-            return [figure async for figure in _measure(process.address, process.pid, creates, waiting)]
+async def _figures(logs: Path, options: Sequence[str], creates: int, waiting: int) -> list[Figure]:
+    with launch.run([launch.cloud_tasks(*options)], log_dir=logs) as (process,):
+        return [figure async for figure in _measure(process.address, process.pid, creates, waiting)]
 
 
 async def _measure(address: str, pid: int, creates: int, waiting: int) -> AsyncIterator[Figure]:
@@ -137,15 +141,3 @@ async def _timed(call: Callable[[], Awaitable[None]], count: int, concurrency: i
 
 def _rss(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-@click.command()
-@click.option("--state", is_flag=True, help="with a state file")
-def main(state: bool) -> None:
-    for figure in asyncio.run(_figures(5_000, 100_000, state=state)):
-        cpu = f", {figure.cpu[0]:,.0f} µs of the emulator's CPU" if figure.cpu else ""
-        print(f"{figure.name:40} {figure.median:10,.1f} {figure.unit}{cpu}")
-
-
-if __name__ == "__main__":
-    main()

@@ -58,7 +58,7 @@ async def run(stage: Stage) -> Outcome:
         figures=(
             rates(SECTION, "worker, 1 vote a message", "votes/s", runs["1"]),
             rates(SECTION, "worker, 100 votes a message", "votes/s", runs["100"]),
-            rates(SECTION, single, "votes/s", [whole.run for whole in wholes], processes),
+            rates(SECTION, single, "votes/s", [whole.run for whole in wholes], note=processes),
             cpu,
         ),
         budgets=(

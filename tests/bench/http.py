@@ -58,7 +58,7 @@ def _outcome(runs: Mapping[str, Sequence[Run]]) -> Outcome:
         rates(SECTION, "a handler that does nothing", "requests/s", runs["nothing"]),
         rates(SECTION, "single votes, durable", "votes/s", runs["ours"]),
         rates(SECTION, "lists of 1,000, durable", "votes/s", runs["lists"]),
-        rates(SECTION, "the usual sync function", "votes/s", runs["usual"], usually),
+        rates(SECTION, "the usual sync function", "votes/s", runs["usual"], note=usually),
         to_nothing,
         to_usual,
     )

@@ -5,7 +5,9 @@ import statistics
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+T = TypeVar("T")
 
 
 class Run(NamedTuple):
@@ -15,7 +17,15 @@ class Run(NamedTuple):
     cpu: float = 0.0
 
 
-Contender = Callable[[], Awaitable[Run]]
+class Cost(NamedTuple):
+    """What counting takes when one vote in twenty is sent twice.
+
+    Entity writes per 1,000 votes; the list price of a million votes in dollars; by which share the count is off.
+    """
+
+    writes: float
+    dollars: float
+    off: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +37,7 @@ class Figure:
     unit: str
     samples: tuple[float, ...]
     cpu: tuple[float, ...] = ()
+    cost: Cost | None = None
     note: str = ""
 
     @property
@@ -70,10 +81,10 @@ class Outcome:
     skipped: str = ""
 
 
-async def alternate(repetitions: int, contenders: Mapping[str, Contender]) -> dict[str, list[Run]]:
+async def alternate(repetitions: int, contenders: Mapping[str, Callable[[], Awaitable[T]]]) -> dict[str, list[T]]:
     """Run every contender once a repetition, beginning with another one each time."""
     names = list(contenders)
-    runs: dict[str, list[Run]] = {name: [] for name in names}
+    runs: dict[str, list[T]] = {name: [] for name in names}
     for repetition in range(repetitions):
         turn = repetition % len(names)
         for name in names[turn:] + names[:turn]:
@@ -81,10 +92,12 @@ async def alternate(repetitions: int, contenders: Mapping[str, Contender]) -> di
     return runs
 
 
-def rates(section: str, name: str, unit: str, runs: Sequence[Run], note: str = "") -> Figure:
+def rates(
+    section: str, name: str, unit: str, runs: Sequence[Run], *, cost: Cost | None = None, note: str = ""
+) -> Figure:
     """Return the rates of a contender, in `unit`, with its CPU."""
-    cpu = tuple(run.cpu for run in runs if run.cpu)
-    return Figure(section=section, name=name, unit=unit, samples=tuple(run.rate for run in runs), cpu=cpu, note=note)
+    samples, cpu = tuple(run.rate for run in runs), tuple(run.cpu for run in runs if run.cpu)
+    return Figure(section=section, name=name, unit=unit, samples=samples, cpu=cpu, cost=cost, note=note)
 
 
 def ratio(section: str, name: str, one: Sequence[Run], other: Sequence[Run]) -> Figure:

@@ -1,27 +1,25 @@
-"""Measures pull queues: add_many, lease with complete, and calls of a task function, a second.
+"""Pull queues: add_many, lease with complete, and calls of a task function, a second.
 
-`python -m emulator exec -- .venv/bin/python -m tests.bench.queues`. A worker is a `PullQueue` with a backend of its
-own, all of them in this process. Beside each figure stands the ceiling: what as many clients reach with the least that
-any queue needs of the store, on rows that nobody shares: one insert of a batch; one query, one commit that takes it,
-one that finishes it. Google's Datastore emulators read every entity of the kind for a query, so that their ceiling
-falls with the entities: each row has a project of its own there.
+A worker is a `PullQueue` with a backend of its own, all of them in this process. Beside each figure stands its share of
+the ceiling: of what as many clients reach with the least that any queue needs of the store, on rows that nobody shares:
+one insert of a batch; one query, one commit that takes it, one that finishes it. Google's Datastore emulators read
+every entity of the kind for a query, so that their ceiling falls with the entities: each run has a project of its own.
 """
 
 import asyncio
-import os
+import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 from uuid import uuid4
 
-import click
-
 from emulator.local import local
-from tally import config
 from tally.bootstrap import World, open_backend, opened
 from tally.clock import SECOND
 from tally.config import Settings
@@ -34,7 +32,7 @@ from tally.tasks.row import Row, change, done, from_entity, insert, leased, made
 from tally.tasks.rows import chunks
 from tally.tasks.system import TaskSystem
 from tally.tasks.task import Task
-from tests.bench.measure import Figure, Outcome
+from tests.bench.measure import Figure, Outcome, alternate
 from tests.bench.stage import Stage
 
 SECTION = "queues"
@@ -43,69 +41,61 @@ WORKERS = (1, 4)
 _COMMIT = 250  # rows of one commit
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rates:
-    """Tasks a second, added, and leased and completed."""
+class Rates(NamedTuple):
+    """Tasks a second: added, or calls made; leased and completed, or calls run."""
 
     added: float
     finished: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """What the queue does at a batch size and a number of workers, and the ceiling."""
-
-    batch: int
-    workers: int
-    ours: Rates
-    ceiling: Rates
+Contender = Callable[[Sequence[Store], int, int], Awaitable[Rates]]
 
 
 async def run(stage: Stage) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="tally-bench-") as state, local("embedded", Path(state)) as here:
-        figures = await _figures("emulator", stage.settings(), stage.votes(1_000, least=200))
-        on_file = Stage(here=here, scale=stage.scale, repetitions=stage.repetitions).settings()
-        figures += await _figures("embedded", on_file, stage.votes(4_000, least=400))
+        figures = await _figures("emulator", stage, stage.votes(1_000, least=200))
+        figures += await _figures("embedded", replace(stage, here=here), stage.votes(4_000, least=400))
+    calls = stage.votes(300, least=40)
     for workers in WORKERS:
-        ran = await measure_calls(stage.settings(), stage.votes(300, least=40), workers)
-        figures.append(_figure(f"emulator: calls of a task function made, workers {workers}", ran.made_per_second))
-        figures.append(_figure(f"emulator: calls of a task function run, workers {workers}", ran.ended_per_second))
+        runs = [await _calls(stage.settings(), calls, workers) for _ in range(stage.repetitions)]
+        for column, verb in enumerate(("made", "run")):
+            name, samples = (
+                f"emulator: calls of a task function {verb}, workers {workers}",
+                [one[column] for one in runs],
+            )
+            figures.append(Figure(section=SECTION, name=name, unit="tasks/s", samples=tuple(samples)))
     return Outcome(figures=tuple(figures))
 
 
-async def _figures(backend: str, settings: Settings, tasks: int) -> list[Figure]:
+async def _figures(backend: str, stage: Stage, tasks: int) -> list[Figure]:
+    """Compare the queue with the ceiling, at each batch size up to the tasks and each number of workers."""
     figures = []
-    for row in await measure(settings, tasks):
-        of = f"{row.batch} at a time, workers {row.workers}"
-        for verb, ours, ceiling in (
-            ("added", row.ours.added, row.ceiling.added),
-            ("leased and completed", row.ours.finished, row.ceiling.finished),
-        ):
-            share = f"{ours / ceiling:.2f} of the ceiling, {ceiling:,.0f}"
-            figures.append(replace(_figure(f"{backend}: {verb}, {of}", ours), note=share))
+    await _compared(stage.settings(), _ceiling, BATCHES[0], BATCHES[0], 1)  # nobody's turn is the store's first
+    for batch in (batch for batch in BATCHES if batch <= tasks):
+        for workers in WORKERS:
+            each = max(1, tasks // workers // batch) * batch
+            contenders = {
+                name: partial(_compared, stage.settings(), contender, batch, each, workers)
+                for name, contender in (("ceiling", _ceiling), ("ours", _ours))
+            }
+            found = await alternate(stage.repetitions, contenders)
+            for column, verb in enumerate(("added", "leased and completed")):
+                ours, ceiling = ([rates[column] for rates in found[name]] for name in ("ours", "ceiling"))
+                figures.append(_figure(f"{backend}: {verb}, {batch} at a time, workers {workers}", ours, ceiling))
     return figures
 
 
-def _figure(name: str, rate: float) -> Figure:
-    return Figure(section=SECTION, name=name, unit="tasks/s", samples=(rate,))
+def _figure(name: str, ours: Sequence[float], ceiling: Sequence[float]) -> Figure:
+    share = statistics.median(one / other for one, other in zip(ours, ceiling, strict=True))
+    note = f"{share:.2f} of the ceiling, {statistics.median(ceiling):,.0f}"
+    return Figure(section=SECTION, name=name, unit="tasks/s", samples=tuple(ours), note=note)
 
 
-async def measure(
-    settings: Settings, tasks: int, batches: Sequence[int] = BATCHES, workers: Sequence[int] = WORKERS
-) -> list[Measured]:
-    """Return one row for each batch size, up to the tasks, and number of workers; at least a batch a worker is done."""
-    rows = []
-    for batch in (batch for batch in batches if batch <= tasks):
-        for count in workers:
-            each = max(1, tasks // count // batch) * batch
-            rates = []
-            for contender in (_ceiling, _ours):
-                fresh = replace(settings, project=f"{settings.project}-{uuid4().hex[:6]}")
-                async with AsyncExitStack() as stack:
-                    stores = [(await stack.enter_async_context(opened(fresh))).store for _ in range(count)]
-                    rates.append(await contender(stores, batch, each))
-            rows.append(Measured(batch=batch, workers=count, ceiling=rates[0], ours=rates[1]))
-    return rows
+async def _compared(settings: Settings, contender: Contender, batch: int, each: int, workers: int) -> Rates:
+    fresh = replace(settings, project=f"{settings.project}-{uuid4().hex[:6]}")
+    async with AsyncExitStack() as stack:
+        stores = [(await stack.enter_async_context(opened(fresh))).store for _ in range(workers)]
+        return await contender(stores, batch, each)
 
 
 async def _ceiling(stores: Sequence[Store], batch: int, each: int) -> Rates:
@@ -172,18 +162,11 @@ async def _ours(stores: Sequence[Store], batch: int, each: int) -> Rates:
     return Rates(added=total / (added - start), finished=total / (time.perf_counter() - added))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Calls:
-    """Calls of an empty task function a second: made `at_once` at a time, then run by workers of as many each."""
+async def _calls(settings: Settings, calls: int, workers: int, at_once: int = 50) -> Rates:
+    """Make calls of an empty task function, `at_once` at a time, then run them to their results on a pull queue.
 
-    calls: int
-    workers: int
-    made_per_second: float
-    ended_per_second: float
-
-
-async def measure_calls(settings: Settings, calls: int, workers: int = 1, at_once: int = 50) -> Calls:
-    """Make calls of a task function, then run them to their results on a pull queue; one process does all."""
+    Each worker runs as many at once; one process does all.
+    """
     backends = [await open_backend(settings) for _ in range(workers)]
     try:
         registry, world, queue = Registry(), World(), f"bench-{uuid4().hex[:8]}"
@@ -213,12 +196,7 @@ async def measure_calls(settings: Settings, calls: int, workers: int = 1, at_onc
         end = time.perf_counter()
         if ended < calls:
             raise RuntimeError(f"{ended} of {calls} calls have run")
-        return Calls(
-            calls=calls,
-            workers=workers,
-            made_per_second=calls / (made - start),
-            ended_per_second=calls / (end - made),
-        )
+        return Rates(added=calls / (made - start), finished=calls / (end - made))
     finally:
         for backend in backends:
             await backend.close()
@@ -229,24 +207,3 @@ async def _add(queue: PullQueue, batch: int, tasks: int) -> None:
         outcomes = await queue.add_many(Task.json({"n": n}) for n in range(start, min(start + batch, tasks)))
         if any(outcome.status != "added" for outcome in outcomes):
             raise RuntimeError(f"not all of {len(outcomes)} tasks were added")
-
-
-@click.command()
-@click.option("--tasks", default=4_000, show_default=True, help="Tasks of each row.")
-@click.option("--calls", default=1_000, show_default=True, help="Calls of the task function.")
-def main(tasks: int, calls: int) -> None:
-    settings = config.load(os.environ)
-    print("batch  workers  added/s  of the ceiling  leased and completed/s  of the ceiling")
-    for row in asyncio.run(measure(settings, tasks)):
-        print(
-            f"{row.batch:5}  {row.workers:7}  {row.ours.added:7,.0f}  {row.ours.added / row.ceiling.added:14.2f}"
-            f"  {row.ours.finished:22,.0f}  {row.ours.finished / row.ceiling.finished:14.2f}",
-            flush=True,
-        )
-    for workers in WORKERS:
-        ran = asyncio.run(measure_calls(settings, calls, workers))
-        print(f"task function, workers {workers}: {ran.made_per_second:,.0f} made/s, {ran.ended_per_second:,.0f} run/s")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""Reading: results of 16 and 256 partitions; and how long a vote takes from HTTP to the results."""
+"""Reading: results of 16 and 256 partitions; how many votes a second come to them by HTTP, and how soon each."""
 
 import asyncio
 import time
@@ -37,7 +37,14 @@ async def run(stage: Stage) -> Outcome:
                     section=SECTION, name=f"results, {poll.partitions} partitions", unit="requests/s", samples=(rate,)
                 )
             )
-        sent = 0
+        sent = stage.votes(20_000, least=5_000)
+        begun = time.perf_counter()
+        await load.send(public.address, _votes(public.address, live, 0, sent), connections=256)
+        await _until(public.address, live.id, sent)
+        rate = sent / (time.perf_counter() - begun)
+        figures.append(
+            Figure(section=SECTION, name="HTTP to results, as fast as it goes", unit="votes/s", samples=(rate,))
+        )
         for rate_ in RATES[-1:] if stage.quick else RATES:
             seconds = max(3, int(8 * stage.scale))
             latencies = await _end_to_end(public.address, live, sent, rate_, seconds)

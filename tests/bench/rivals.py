@@ -12,7 +12,7 @@ import msgspec
 from tally import bootstrap, config
 from tally.ports import Outgoing
 from tally.votes import prices
-from tests.bench.measure import Budget, Figure, Outcome, Run, alternate, rates, ratio
+from tests.bench.measure import Budget, Cost, Figure, Outcome, Run, alternate, rates, ratio
 from tests.bench.meter import MeteredStore, Usage, metered_client
 from tests.bench.peers import app_engine, streaming, voter_entity
 from tests.bench.stage import OPTIONS, Stage, Watch, counted, make_poll, make_votes, opened, pack, publish, settled
@@ -47,12 +47,13 @@ class Count(NamedTuple):
     total: int
     usage: Usage
 
-    def note(self) -> str:
-        writes = self.usage.writes * 1_000 / self.votes
+    def cost(self) -> Cost:
         stream = 2 * self.messages * prices.PUBSUB_LEAST_BYTES * prices.PUBSUB_BYTE
-        dollars = (self.usage.dollars + stream) * 1_000_000 / self.votes
-        off = "exact" if self.total == self.votes else f"wrong by {(self.total - self.votes) / self.votes:+.1%}"
-        return f"{writes:,.3g} writes per 1,000 votes, ${dollars:,.2f} a million, {off}"
+        return Cost(
+            writes=self.usage.writes * 1_000 / self.votes,
+            dollars=(self.usage.dollars + stream) * 1_000_000 / self.votes,
+            off=(self.total - self.votes) / self.votes,
+        )
 
 
 async def run(stage: Stage) -> Outcome:
@@ -80,7 +81,7 @@ async def run(stage: Stage) -> Outcome:
         ratio(SECTION, f"{name} ÷ {one.name}", runs[name], runs[one.name]) for name in (PACKED, OURS) for one in PEERS
     ]
     figures: Sequence[Figure] = [
-        *(rates(SECTION, name, "votes/s", found, counts[name].note()) for name, found in runs.items()),
+        *(rates(SECTION, name, "votes/s", found, cost=counts[name].cost()) for name, found in runs.items()),
         *ratios,
     ]
     plain = Budget(name="worker, 100 votes a message ÷ the plain pattern", figure=ratios[0], bound=50, aim=100)
