@@ -15,18 +15,22 @@ import msgspec
 from tally.errors import TallyError
 
 T = TypeVar("T")
+INTERRUPTED = 130
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 
 
 class Group(click.Group):
-    """A command group in which an error that Tally raises on purpose is one line on stderr and exit code 1."""
+    """A command group in which an error that Tally raises on purpose is one line on stderr and exit code 1, and an
+    interruption exit code 130."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except TallyError as error:
             raise click.ClickException(f"{error.message} ({error.code})") from error
+        except KeyboardInterrupt:
+            raise SystemExit(INTERRUPTED) from None
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

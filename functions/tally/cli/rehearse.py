@@ -1,16 +1,19 @@
 """`tally rehearse`: a load of one's own deployment at a steady rate, and the proof at its end that every vote counted.
 
-It makes a poll of its own and deletes it in the end, however it ends. Bounded in votes, rate and time.
+It makes a poll of its own and deletes it in the end, however it ends. Bounded in votes, rate and time: what is not sent
+a minute after the last vote was due is not sent any more.
 """
 
 import secrets
+import signal
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from threading import Event
+from random import Random
+from threading import Event, Lock, Thread, main_thread
+from threading import current_thread as this_thread
 
 import click
 from rich.console import Console
@@ -18,18 +21,27 @@ from rich.console import Console
 from tally import limits
 from tally.cli.client import Client, Unreachable, insist, poll_path, server_options
 from tally.cli.console import json_option, print_json
+from tally.retry import full_jitter
 
 OPTIONS = ("red", "green", "blue")
 MOST_VOTES, MOST_MINUTES, MOST_REQUESTS_PER_SECOND = 10_000_000, 60, 1_000
 CONNECTIONS = 64
 # One request in so many is sent a second time, as a client would that lost the answer.
 AGAIN = 50
-_LATE_SECONDS = 60.0
+LATE_SECONDS = 60.0
+PROGRESS_SECONDS = 10.0
+# Once all are counted, a copy that were counted too would show within this time.
+SETTLED_SECONDS = 3.0
+DELETE_ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rehearsal:
-    """What came of it. Latencies are those of a request until its 202, in ms, what it was sent again for included."""
+    """What came of it. `exact`: each accepted vote was counted, once, for its option, and nothing else.
+
+    Latencies are those of a request from the moment at which it was due until its 202, in ms: a wait for a free
+    connection and what was sent again are in them. `sent_again`: votes that were accepted, and then sent once more.
+    """
 
     votes: int
     accepted: int
@@ -38,9 +50,13 @@ class Rehearsal:
     sent_again: int
     seconds: float
     votes_per_second: int
-    p50: float
-    p99: float
+    p50: float | None
+    p99: float | None
     counted_after_seconds: float
+
+    @property
+    def good(self) -> bool:
+        return self.exact and self.accepted == self.votes
 
 
 @click.command()
@@ -56,7 +72,14 @@ class Rehearsal:
     show_default=True,
     help="Votes in one request.",
 )
-@click.option("--wait", "patience", default=120.0, show_default=True, help="Seconds to wait in the end for the count.")
+@click.option(
+    "--wait",
+    "patience",
+    type=click.FloatRange(0, 3_600),
+    default=120.0,
+    show_default=True,
+    help="Seconds to wait in the end for the count.",
+)
 def rehearse(
     url: str,
     token: str | None,
@@ -69,7 +92,8 @@ def rehearse(
 ) -> None:
     """Send votes to your own deployment or `make run`, evenly, and check that each was counted once.
 
-    The poll that it makes is deleted in the end; its id stays taken. Exit code 1 if the count is not exact.
+    The poll that it makes is deleted in the end, also when it is interrupted; its id stays taken. Exit code 1 if not
+    every vote was sent in time, accepted, and counted once.
 
     \b
     Example:
@@ -81,14 +105,27 @@ def rehearse(
             f"{rate:,.0f} requests a second: at most {MOST_REQUESTS_PER_SECOND:,}; take more --minutes or --list-size"
         )
     client = Client(url, token)
-    with _poll(Client(admin_url or url, token), votes) as poll:
+    with _interrupted_by_sigterm(), _poll(Client(admin_url or url, token), votes) as poll:
         found = _Load(client, poll, votes, list_size, minutes * 60).run(patience)
     if as_json:
         print_json(asdict(found))
     else:
-        _show(found)
-    if not found.exact:
+        _show(found, minutes * 60)
+    if not found.good:
         raise SystemExit(1)
+
+
+@contextmanager
+def _interrupted_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM interrupt as Ctrl-C does, so that the poll is deleted then too."""
+    if this_thread() is not main_thread():  # where signals cannot be set
+        yield
+        return
+    former = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)
 
 
 @contextmanager
@@ -98,10 +135,30 @@ def _poll(admin: Client, votes: int) -> Iterator[str]:
     definition = {"id": poll, "title": "A rehearsal", "options": options, "expected_votes": votes}
     try:
         admin.call("POST", "/v1/polls", definition).json()
+    except Unreachable:
+        _deleted(admin, poll)  # its making may have lost no more than the answer
+        raise
+    click.echo(f"rehearsing with the poll {poll}, which is deleted in the end", err=True)
+    try:
         yield poll
+    except KeyboardInterrupt:
+        click.echo("interrupted: the poll is deleted", err=True)
+        raise
     finally:
-        if admin.call("DELETE", poll_path(poll)).status >= 400:
-            click.echo(f"the poll {poll} could not be deleted", err=True)
+        for attempt in range(1, DELETE_ATTEMPTS + 1):
+            if _deleted(admin, poll):
+                break
+            if attempt < DELETE_ATTEMPTS:
+                time.sleep(full_jitter(attempt, base=0.5, cap=2, random=Random()))
+        else:
+            click.echo(f"the poll {poll} could not be deleted; later: tally poll delete {poll}", err=True)
+
+
+def _deleted(admin: Client, poll: str) -> bool:
+    try:
+        return admin.call("DELETE", poll_path(poll)).status < 400
+    except Unreachable:
+        return False
 
 
 class _Load:
@@ -111,89 +168,125 @@ class _Load:
         self._votes = votes
         self._size = size
         self._pause = seconds * size / votes
-        self._end = seconds + _LATE_SECONDS
+        self._seconds = seconds
         self._starts = iter(range(0, votes, size))
         self._latencies: list[float] = []
+        self._accepted = Counter[str]()
         self._again = 0
+        self._lock = Lock()
         self._stop = Event()
+        self._failed: Exception | None = None
 
     def run(self, patience: float) -> Rehearsal:
         self._begun = time.monotonic()
-        with ThreadPoolExecutor(CONNECTIONS) as threads:
-            try:
-                senders = [threads.submit(self._send) for _ in range(CONNECTIONS)]
-                wait(senders)
-            finally:
-                self._stop.set()
+        # Daemons: who interrupts does not wait for requests that are out.
+        senders = [Thread(target=self._send, daemon=True) for _ in range(CONNECTIONS)]
         for sender in senders:
-            sender.result()
+            sender.start()
+        try:
+            self._watch(senders)
+        finally:
+            self._stop.set()
+        if self._failed is not None:
+            raise self._failed
         sent = time.monotonic()
-        counts = self._counts(patience)
+        counts, counted = self._counts(patience)
         order = sorted(self._latencies)
         return Rehearsal(
             votes=self._votes,
-            accepted=min(self._votes, len(self._latencies) * self._size),
-            counted=sum(counts.values()),
-            exact=counts == Counter(_option(number) for number in range(self._votes)),
+            accepted=self._accepted.total(),
+            counted=counts.total(),
+            exact=counts == self._accepted,
             sent_again=self._again,
             seconds=round(sent - self._begun, 1),
-            votes_per_second=round(self._votes / (sent - self._begun)),
-            p50=round(order[len(order) // 2], 1),
-            p99=round(order[len(order) * 99 // 100], 1),
-            counted_after_seconds=round(time.monotonic() - sent, 1),
+            votes_per_second=round(self._accepted.total() / (sent - self._begun)),
+            p50=round(order[len(order) // 2], 1) if order else None,
+            p99=round(order[len(order) * 99 // 100], 1) if order else None,
+            counted_after_seconds=round(counted - sent, 1),
         )
 
+    def _watch(self, senders: Sequence[Thread]) -> None:
+        """Wait until all is sent or something failed; say how far it is."""
+        told = self._begun
+        for sender in senders:
+            while sender.is_alive() and self._failed is None:
+                sender.join(0.1)
+                if time.monotonic() - told >= PROGRESS_SECONDS:
+                    told = time.monotonic()
+                    click.echo(f"{self._accepted.total():,} of {self._votes:,} votes are accepted", err=True)
+
     def _send(self) -> None:
-        """Send the next requests, each at its time, until none is left."""
-        for start in self._starts:
-            request = start // self._size
-            if self._stop.wait(max(0.0, self._begun + request * self._pause - time.monotonic())):
-                return
-            numbers = range(start, min(start + self._size, self._votes))
-            begun = time.monotonic()
-            self._accept(numbers)
-            self._latencies.append((time.monotonic() - begun) * 1_000)
-            if request % AGAIN == 0:
+        """Send the next requests, each at its time, until none is left or it is too late."""
+        try:
+            for start in self._starts:
+                due = self._begun + start // self._size * self._pause
+                if self._stop.wait(max(0.0, due - time.monotonic())) or self._left() <= 0:
+                    return
+                numbers = range(start, min(start + self._size, self._votes))
                 self._accept(numbers)
-                self._again += len(numbers)
+                with self._lock:
+                    self._latencies.append((time.monotonic() - due) * 1_000)
+                    self._accepted.update(map(_option, numbers))
+                if start // self._size % AGAIN == 0:
+                    self._accept(numbers)
+                    with self._lock:
+                        self._again += len(numbers)
+        except Exception as error:  # told by the main thread
+            self._failed = error
+
+    def _left(self) -> float:
+        """Return the seconds until it is too late for any vote."""
+        return self._begun + self._seconds + LATE_SECONDS - time.monotonic()
 
     def _accept(self, numbers: Sequence[int]) -> None:
         votes = [{"option": _option(number), "voter": f"voter-{number}"} for number in numbers]
-        left = self._begun + self._end - time.monotonic()
         value = votes[0] if self._size == 1 else {"votes": votes}
-        answer = insist(self._client, poll_path(self._poll, "/votes"), value, left)
+        answer = insist(self._client, poll_path(self._poll, "/votes"), value, min(LATE_SECONDS, self._left()))
         if answer.status != 202:
-            self._stop.set()
             answer.json()
             raise click.ClickException(f"votes were answered with {answer.status}: {answer.body[:200].decode()}")
 
-    def _counts(self, patience: float) -> Counter[str]:
-        """Return the counts once all are there, or what is there when the time is up."""
+    def _counts(self, patience: float) -> tuple[Counter[str], float]:
+        """Return the counts once they are those of the votes accepted, and stay so; or what is there when the time is
+        up; and when they came."""
         until = time.monotonic() + patience
-        counts = Counter[str]()
-        while time.monotonic() < until:
-            try:
-                answer = self._client.call("GET", poll_path(self._poll, "/results"))
-                if answer.status == 200:
-                    counts = Counter(answer.json()["counts"])
-            except Unreachable:
-                pass
-            if counts.total() >= self._votes:
-                break
+        while True:
+            counts, came = self._read(), time.monotonic()
+            if counts == self._accepted:
+                time.sleep(SETTLED_SECONDS)
+                return self._read(), came
+            if counts.total() > self._accepted.total() or came >= until:
+                return counts, came
             time.sleep(0.25)
-        return counts
+
+    def _read(self) -> Counter[str]:
+        """Return the counts, none if they cannot be read; options without a vote are left out."""
+        try:
+            answer = self._client.call("GET", poll_path(self._poll, "/results"))
+        except Unreachable:
+            return Counter()
+        return +Counter(answer.json()["counts"]) if answer.status == 200 else Counter()
 
 
 def _option(number: int) -> str:
     return OPTIONS[number % len(OPTIONS)]
 
 
-def _show(found: Rehearsal) -> None:
-    console = Console()
-    console.print(f"{found.votes:,} votes in {found.seconds:,} s, {found.votes_per_second:,} a second;", end=" ")
-    console.print(f"answered within {found.p50:,} ms (median), {found.p99:,} ms (99 %)")
+def _show(found: Rehearsal, seconds: float) -> None:
+    console = Console(highlight=False, soft_wrap=True)
     console.print(
-        f"{found.sent_again:,} were sent again; all were counted after {found.counted_after_seconds:,} s more"
+        f"{found.accepted:,} votes accepted in {found.seconds:,} s, {found.votes_per_second:,} a second", end=""
     )
+    if found.p50 is not None:
+        console.print(f"; each within {found.p50:,} ms of its time (median), {found.p99:,} ms (99 %)", end="")
+    console.print(f"\n{found.sent_again:,} of them were sent again, as by a client that lost the answer")
+    if found.seconds > seconds * 1.1 + 1:
+        asked = found.votes / seconds
+        console.print(f"[yellow]slower than asked, {asked:,.0f} a second[/yellow]: this machine or the server is full")
+    if found.accepted < found.votes:
+        left = found.votes - found.accepted
+        console.print(f"[red]{left:,} votes were not sent[/red]: it was {LATE_SECONDS:g} s past the last one's time")
     verdict = "[green]exact[/green]" if found.exact else "[red]NOT EXACT[/red]"
-    console.print(f"counted {found.counted:,} of {found.votes:,}: {verdict}")
+    console.print(f"counted {found.counted:,} of {found.accepted:,} after {found.counted_after_seconds:,} s: {verdict}")
+    if found.counted < found.accepted:
+        console.print("too few: is a worker running, and did it have the time (--wait)? `tally doctor` looks")

@@ -24,6 +24,16 @@ def test_an_error_raised_on_purpose_is_one_line_and_exit_code_1() -> None:
     assert answer.output == "Error: TALLY_BACKEND='x': want auto (config)\n"
 
 
+@group.command()
+def waits() -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_interruption_is_exit_code_130() -> None:
+    answer = CliRunner().invoke(group, ["waits"])
+    assert (answer.exit_code, answer.output) == (130, "")
+
+
 def test_help_shows_for_both_flags_and_a_wrong_command_exits_2() -> None:
     for flag in ("-h", "--help"):
         assert CliRunner().invoke(main, [flag]).exit_code == 0

@@ -1,8 +1,11 @@
 """The rehearsal against a small server that counts votes, or fails to."""
 
-from collections.abc import Iterator
+import os
+import signal
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import import_module
 from threading import Lock, Thread
 from typing import Any
 
@@ -12,32 +15,69 @@ from click.testing import CliRunner, Result
 
 from tally.cli import main
 
+rehearsal = import_module("tally.cli.rehearse")  # its name in the package is the command's
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rehearsal, "SETTLED_SECONDS", 0)
+    monkeypatch.setattr(rehearsal, "full_jitter", lambda *_, **__: 0)
+
 
 class Tallier:
-    """A server's memory. Votes of `refused` are answered 503 once; `lost` and `doubled` voters are counted wrongly."""
+    """A server's memory. Votes of `refused` are answered 503 once, those of `hostile` 400; `lost` and `doubled` voters
+    are counted wrongly, `later` once more when the results were read. `failing` deletions are answered 500.
 
-    def __init__(self, *, refused: str = "", lost: str = "", doubled: str = "") -> None:
-        self.refused, self.lost, self.doubled = refused, lost, doubled
+    `vote`: called with each vote.
+    """
+
+    def __init__(
+        self,
+        *,
+        refused: str = "",
+        hostile: str = "",
+        lost: str = "",
+        doubled: str = "",
+        later: str = "",
+        failing: int = 0,
+        vote: Callable[[str], object] = lambda voter: None,
+    ) -> None:
+        self.refused, self.hostile, self.lost, self.doubled, self.later = refused, hostile, lost, doubled, later
+        self.failing, self.vote = failing, vote
         self.calls: list[tuple[str, str]] = []
         self.votes: dict[str, str] = {}
         self.lock = Lock()
 
+    @property
+    def polls(self) -> int:
+        """How many polls are there."""
+        calls = [(method, path.count("/")) for method, path in self.calls]
+        return calls.count(("POST", 2)) - calls.count(("DELETE", 3))
+
     def answer(self, method: str, path: str, value: Any) -> tuple[int, object]:
         with self.lock:
+            if method == "DELETE" and self.failing:
+                self.failing -= 1
+                return 500, {"detail": "no", "code": "internal"}
             self.calls.append((method, path))
             if path.endswith("/votes"):
                 return self._vote(value)
             if path.endswith("/results"):
                 counts = {option: list(self.votes.values()).count(option) for option in ("red", "green", "blue")}
+                if self.later in self.votes:
+                    self.votes["again"] = self.votes[self.later]
                 return 200, {"counts": counts}
             return 201 if method == "POST" else 200, {}
 
     def _vote(self, value: Any) -> tuple[int, object]:
         votes = value.get("votes", [value])
         for vote in votes:
+            self.vote(vote["voter"])
             if vote["voter"] == self.refused:
                 self.refused = ""
                 return 503, {"detail": "later", "code": "busy"}
+            if vote["voter"] == self.hostile:
+                return 400, {"detail": "no such option", "code": "bad-option"}
         for vote in votes:
             if vote["voter"] != self.lost:
                 self.votes[vote["voter"]] = vote["option"]
@@ -80,28 +120,35 @@ def rehearse(tallier: Tallier, *arguments: str) -> Result:
         return CliRunner().invoke(main, ["rehearse", "--url", url, "--minutes", "0.01", "--json", *arguments])
 
 
+def found(done: Result) -> Any:
+    return msgspec.json.decode(done.stdout)
+
+
 @pytest.mark.parametrize("size", ["1", "40"])
 def test_each_vote_is_sent_until_it_is_accepted_and_the_poll_is_gone_in_the_end(size: str) -> None:
     tallier = Tallier(refused="voter-7")
     done = rehearse(tallier, "--votes", "100", "--list-size", size)
     assert done.exit_code == 0, done.output
-    found = msgspec.json.decode(done.output)
-    assert (found["accepted"], found["counted"], found["exact"]) == (100, 100, True)
-    assert found["sent_again"] > 0
+    result = found(done)
+    assert (result["accepted"], result["counted"], result["exact"]) == (100, 100, True)
+    assert result["sent_again"] > 0
     (_, made), (method, deleted) = tallier.calls[0], tallier.calls[-1]
     assert (made, method, deleted.startswith("/v1/polls/rehearsal-")) == ("/v1/polls", "DELETE", True)
+    assert f"the poll {deleted.rpartition('/')[2]}, which is deleted" in done.stderr
 
 
-def test_a_vote_too_many_is_found() -> None:
-    done = rehearse(Tallier(doubled="voter-3"), "--votes", "30")
+@pytest.mark.parametrize("wrong", ["doubled", "later"])
+def test_a_vote_too_many_is_found_also_when_it_comes_late(wrong: str) -> None:
+    tallier = Tallier(doubled="voter-3") if wrong == "doubled" else Tallier(later="voter-3")
+    done = rehearse(tallier, "--votes", "30")
     assert done.exit_code == 1
-    assert not msgspec.json.decode(done.output)["exact"]
+    assert (found(done)["counted"], found(done)["exact"]) == (31, False)
 
 
 def test_a_vote_too_few_is_found() -> None:
     done = rehearse(Tallier(lost="voter-3"), "--votes", "30", "--wait", "0.3")
     assert done.exit_code == 1
-    assert msgspec.json.decode(done.output)["counted"] == 29
+    assert found(done)["counted"] == 29
 
 
 def test_too_high_a_rate_is_refused_before_anything_is_sent() -> None:
@@ -109,3 +156,64 @@ def test_too_high_a_rate_is_refused_before_anything_is_sent() -> None:
     done = rehearse(tallier, "--votes", "601")
     assert (done.exit_code, tallier.calls) == (2, [])
     assert "at most 1,000" in done.output
+
+
+def test_what_is_not_sent_in_time_is_not_sent_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rehearsal, "LATE_SECONDS", -0.3)  # half of it
+    done = rehearse(Tallier(), "--votes", "100")
+    assert done.exit_code == 1
+    result = found(done)
+    assert result["exact"]
+    assert 0 < result["accepted"] == result["counted"] < 100
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_rehearsal_deletes_its_poll(number: signal.Signals) -> None:
+    def interrupt(voter: str) -> None:
+        if voter == "voter-20":
+            os.kill(os.getpid(), number)
+
+    tallier = Tallier(vote=interrupt)
+    done = rehearse(tallier, "--votes", "100")
+    assert done.exit_code == 130
+    assert "interrupted" in done.stderr
+    assert (tallier.polls, done.stdout) == (0, "")
+
+
+def test_a_vote_that_is_refused_ends_it_with_the_reason_and_deletes_its_poll() -> None:
+    tallier = Tallier(hostile="voter-20")
+    done = rehearse(tallier, "--votes", "100")
+    assert done.exit_code == 1
+    assert "no such option (bad-option)" in done.stderr
+    assert tallier.polls == 0
+
+
+def test_a_deletion_that_fails_is_tried_again() -> None:
+    tallier = Tallier(failing=2)
+    assert rehearse(tallier, "--votes", "10").exit_code == 0
+    assert tallier.polls == 0
+
+
+def test_a_poll_that_stays_is_named_with_the_command_that_deletes_it() -> None:
+    done = rehearse(Tallier(failing=99), "--votes", "10")
+    assert done.exit_code == 0
+    assert "could not be deleted; later: tally poll delete rehearsal-" in done.stderr
+
+
+def test_a_server_that_is_not_there_is_named_and_no_poll_of_it() -> None:
+    with served(Tallier()) as url:
+        pass
+    done = CliRunner().invoke(main, ["rehearse", "--url", url])
+    assert done.exit_code == 1
+    assert done.stderr.startswith(f"Error: {url} does not answer")
+
+
+def test_words_say_what_went_wrong() -> None:
+    with served(Tallier(lost="voter-3")) as url:
+        arguments = ["rehearse", "--url", url, "--minutes", "0.01", "--votes", "30", "--wait", "0"]
+        done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 1
+    assert "30 votes accepted in" in done.stdout
+    assert "counted 29 of 30 after" in done.stdout
+    assert "NOT EXACT" in done.stdout
+    assert "is a worker running" in done.stdout
