@@ -1,3 +1,5 @@
+"""Real backends, and a worker in the test's own loop that waits less for what takes no time on this machine."""
+
 from collections.abc import AsyncIterator
 from pathlib import Path
 from uuid import uuid4
@@ -28,3 +30,16 @@ async def backend(settings: Settings) -> AsyncIterator[Backend]:
     await opened.prepare()
     yield opened
     await opened.close()
+
+
+@pytest.fixture(autouse=True)
+def nobody_waits_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten the worker's pauses, its wait for idle pulls at its end, and embedded's (an emulator's takes 4 s)."""
+    for name, seconds in {
+        "embedded.messages.PULL_SECONDS": 0.3,
+        "votes.lane.PERIOD": 0.2,
+        "votes.lane._BACKOFF_BASE": 0.05,
+        "votes.lane._PARK_BASE": 0.5,
+        "votes.worker.PULLS_END": 0.1,
+    }.items():
+        monkeypatch.setattr(f"tally.{name}", seconds)

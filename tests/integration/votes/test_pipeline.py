@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from random import Random
 from uuid import UUID
 
@@ -34,7 +35,7 @@ from tally.votes.poll import Poll
 from tally.votes.polls import to_entity
 from tally.votes.recount import recount
 from tally.votes.worker import Worker
-from tests.unit.votes.pipeline import ballots, ballots_of, letters, poll, votes
+from tests.unit.votes.pipeline import ballots, ballots_of, poll, votes
 from tests.unit.votes.test_counter import held, voters
 from tests.unit.votes.test_decoder import HOSTILE
 
@@ -103,6 +104,21 @@ async def total(backend: Backend, made: Poll) -> int:
     return len(counted.records)
 
 
+async def letters(settings: Settings, backend: Backend, number: int) -> list[Outgoing]:
+    """Take so many dead letters, and what else comes within half a second."""
+    puller, taken = backend.puller(settings.dead_letter_subscription), list[Outgoing]()
+    with suppress(TimeoutError):
+        while True:
+            async with asyncio.timeout(30 if len(taken) < number else 0.5):
+                received = await puller.pull(1_000)
+            if not received and len(taken) >= number:
+                break
+            taken += [Outgoing(message.data, message.attributes) for message in received]
+            if received:
+                await puller.acknowledge([message.ack_id for message in received])
+    return taken
+
+
 async def prepare(backend: Backend, made: Poll) -> None:
     await backend.store.commit([Upsert(to_entity(made))])
 
@@ -154,7 +170,7 @@ async def test_every_vote_counts_once_with_copies_and_several_workers(
         messages += await publish(settings, backend, made, range(300), size=1)
         await workers.until_settled(messages)
     assert await total(backend, made) == 2_000
-    assert await letters(backend.puller(settings.dead_letter_subscription)) == []
+    assert await letters(settings, backend, 0) == []
 
 
 async def test_a_commit_whose_reply_is_lost_is_found_by_reading(settings: Settings, backend: Backend) -> None:
@@ -233,7 +249,7 @@ async def test_hostile_messages_cost_no_more_than_themselves(settings: Settings,
         await workers.until(published)
     assert await total(backend, made) == 200
     own = ballots(voters_of(made, range(200)))
-    assert not own & ballots_of(await letters(backend.puller(settings.dead_letter_subscription)))
+    assert not own & ballots_of(await letters(settings, backend, len(hostile)))
 
 
 def voters_of(made: Poll, numbers: Sequence[int]) -> Columns:
@@ -259,7 +275,7 @@ async def test_a_purged_ledger_is_not_made_again(settings: Settings, backend: Ba
 
         await workers.until(published)
     assert not (await read(backend.store, [shard]))[0]
-    (letter,) = await letters(backend.puller(settings.dead_letter_subscription))
+    (letter,) = await letters(settings, backend, 1)
     assert letter.attributes["reason"] == "poll-deleted"
 
 
@@ -275,8 +291,12 @@ async def test_another_worker_that_finds_the_shard_gone_says_purged(backend: Bac
         await made.refresh()
 
 
-async def test_a_worker_that_is_told_to_stop_gives_its_leases_back(settings: Settings, backend: Backend) -> None:
+async def test_a_worker_that_is_told_to_stop_gives_its_leases_back(
+    settings: Settings, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What it could not commit comes again at once, not when the lease ends."""
+    if settings.backend == "embedded":  # an emulator goes on for 4 s with pulls that were cancelled
+        monkeypatch.setattr("tally.votes.worker.FLUSH_END", 1.0)
     made = poll(partitions=1)
     await prepare(backend, made)
     real = backend.store

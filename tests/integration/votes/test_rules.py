@@ -15,8 +15,8 @@ from tally.ports import Backend, Committed, Delete, Entity, Insert, Key, Lookup,
 from tally.testing.store import key_of
 from tally.votes import batch, keys, ledger
 from tally.votes.poll import GRACE
-from tests.integration.votes.test_pipeline import Workers, counter, prepare, publish, total
-from tests.unit.votes.pipeline import ballots_of, letters, poll, votes
+from tests.integration.votes.test_pipeline import Workers, counter, letters, prepare, publish, total
+from tests.unit.votes.pipeline import ballots_of, poll, votes
 from tests.unit.votes.test_counter import held, voters
 
 SHARD = keys.shard("p", 0)
@@ -78,7 +78,7 @@ async def test_the_worker_allows_a_minute_past_the_end_and_no_more(settings: Set
 
         await workers.until(published)
     assert await total(backend, made) == 1
-    assert ballots_of(await letters(backend.puller(settings.dead_letter_subscription))) == {late.ballot}
+    assert ballots_of(await letters(settings, backend, 1)) == {late.ballot}
 
 
 async def test_a_copy_waits_for_the_commit_in_flight(settings: Settings, backend: Backend, store: Watched) -> None:
@@ -183,4 +183,4 @@ async def test_a_poisoned_entity_stops_its_partition_alone(settings: Settings, b
         await backend.store.commit([Delete(key=poison)])
         await workers.until_settled(messages)
     assert await total(backend, made) == 80
-    assert await letters(backend.puller(settings.dead_letter_subscription)) == []
+    assert await letters(settings, backend, 0) == []

@@ -13,17 +13,24 @@ import pytest
 from emulator.process import guarded
 
 TALLY = str(Path(sys.executable).with_name("tally"))
+# The command, but for how long its subscription must have been empty: on this one nobody else ever held a message.
+SOON_EMPTY = "from tally.cli import main; from tally.votes import worker; worker.EMPTY_FOR = 3.0; main()"
 Run = Callable[..., str]
 
 
 @pytest.fixture
 def tally(tmp_path: Path) -> Run:
-    """Run a command in a project of the test's own; return its stdout."""
+    """Run a command in a state of the test's own; return its stdout."""
     environ = {**os.environ, "TALLY_BACKEND": "embedded", "TALLY_STATE": str(tmp_path / "state")}
 
     def run(*arguments: str, exit_code: int = 0) -> str:
         done = subprocess.run(
-            [TALLY, *arguments], env=environ, capture_output=True, text=True, timeout=120, check=False
+            [sys.executable, "-c", SOON_EMPTY, *arguments],
+            env=environ,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
         )
         assert done.returncode == exit_code, done.stderr
         return done.stdout
