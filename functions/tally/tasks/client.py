@@ -15,6 +15,7 @@ from tally.errors import NotFound, Refused, Unavailable
 from tally.ports import Store
 from tally.retry import full_jitter
 from tally.tasks import blobs, gather
+from tally.tasks.attempt import fresh
 from tally.tasks.call import VERSION, Call, Carrier, Delivery, decode, digest, encode
 from tally.tasks.codec import Codec, Undecodable
 from tally.tasks.deferred import Deferred, Options, Registry, Request
@@ -103,8 +104,25 @@ class Tasks:
         run = await self.runs.change(run_id, step)
         if run.state not in (State.QUEUED, State.WAITING):
             return False
-        next_one = Delivery(queue=run.queue, id=run.id, payload=b"", epoch=run.epoch, hop=run.hop)
-        return await self._carrier(run.queue).hurry(next_one.name)
+        carrier = self._carrier(run.queue)
+        ours, outbox = (
+            Delivery(queue=run.queue, id=run.id, payload=b"", epoch=epoch, hop=run.hop).name for epoch in (run.epoch, 0)
+        )
+        for name in (ours, outbox, run.id):  # the last is the outbox's on a pull queue
+            if await carrier.hurry(name):
+                return True
+        return False
+
+    async def note(self, delivery: Delivery) -> None:
+        """Store the run of a call that is in its queue without one, so that it is seen, hastened and cancelled there.
+
+        What is no call is left alone, and so is a run that is there.
+        """
+        with suppress(Undecodable):
+            call = decode(delivery.payload)
+            await self.runs.change(
+                call.id or delivery.id, lambda stored: stored or fresh(delivery, call, self._clock.now())
+            )
 
     def parked(self) -> AsyncIterator[Parked]:
         """Every call that could not be run or was given up."""

@@ -120,7 +120,9 @@ class TaskSystem:
         return Gatherer(self._registry, self.tasks.gathering, self.outbox(), clock=self._clock, random=self._random)
 
     def _adder(self, queue: str) -> Adder:
-        return _Calls(queue, self.carrier(queue), self._clock) if queue in self._pushed else self.pull(queue)
+        if queue in self._pushed:
+            return _Pushed(queue, self.carrier(queue), self.tasks, self._clock)
+        return _Pulled(self.pull(queue), self.tasks, self._clock)
 
     def receiver(self) -> PushReceiver:
         """Return what runs pushed calls; call it on the event loop that it will run on."""
@@ -151,18 +153,35 @@ class TaskSystem:
         )
 
 
-class _Calls:
+class _Pushed:
     """A push queue that takes tasks which are calls of functions, as `Deferred.task` gives them."""
 
-    def __init__(self, queue: str, carrier: Carrier, clock: Clock) -> None:
+    def __init__(self, queue: str, carrier: Carrier, tasks: Tasks, clock: Clock) -> None:
         self._queue = queue
         self._carrier = carrier
+        self._tasks = tasks
         self._clock = clock
 
     async def add(self, task: Task) -> Outcome:
         name = task.identity(self._queue) or ""
         due = task.due(self._clock.now())
-        await self._carrier.carry(
-            Delivery(queue=self._queue, id=name, payload=task.payload, due=due, hop=0, headers=task.headers)
-        )
+        delivery = Delivery(queue=self._queue, id=name, payload=task.payload, due=due, hop=0, headers=task.headers)
+        await self._carrier.carry(delivery)
+        await self._tasks.note(delivery)
         return Outcome(status="added", name=name)
+
+
+class _Pulled:
+    """A pull queue that takes any tasks; of calls of functions it sees to their records."""
+
+    def __init__(self, queue: PullQueue, tasks: Tasks, clock: Clock) -> None:
+        self._queue = queue
+        self._tasks = tasks
+        self._clock = clock
+
+    async def add(self, task: Task) -> Outcome:
+        outcome = await self._queue.add(task)
+        if outcome.status == "added" and outcome.name is not None:
+            due = task.due(self._clock.now())
+            await self._tasks.note(Delivery(queue=self._queue.name, id=outcome.name, payload=task.payload, due=due))
+        return outcome
