@@ -193,5 +193,7 @@ class _Notes(logging.Handler):
         self._world = world
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.getMessage() == "ledger-went-back":
+            self._world.truth.say("a worker holds what is no prefix of the ledger: this store never goes back")
         fields = getattr(record, "fields", {})
         self._world.note(" ".join([record.getMessage(), *(f"{name}={value}" for name, value in fields.items())]))

@@ -2,12 +2,17 @@
 
 Whatever becomes of a commit, what is held stays a true prefix of the ledger. So a refusal, contention and an unknown
 outcome take one path: the next `refresh` reads the shard and the segments above the own sequence and takes them in.
+
+Only a store that goes back behind what it confirmed (restored, or an emulator without its data) breaks that. What is
+held then agrees with no ledger, and is loaded anew.
 """
 
 import asyncio
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 
 from tally.errors import TallyError, UnsafeStore
+from tally.logs import event
 from tally.ports import Entity, Key, Store, read
 from tally.votes import keys, ledger
 from tally.votes.ledger import Corrupt, Partition, Segment
@@ -16,6 +21,8 @@ from tally.votes.records import Mask, Records, absorb, merge
 
 # Segments that another worker may have written since: their keys can be guessed, so one lookup brings all.
 _GUESSES = 8
+# A commit proves that the store still has what is held. Copies make none, and are settled for so long without a look.
+_PROVEN_SECONDS = 2.0
 
 
 class Purged(TallyError):
@@ -40,6 +47,8 @@ class Counter:
         self._held: Partition | None = None
         self._behind = False
         self._own_sequence = 0
+        self._time: Callable[[], float] = asyncio.get_running_loop().time
+        self._proven_at = 0.0
 
     @property
     def nbytes(self) -> int:
@@ -86,7 +95,7 @@ class Counter:
         assert held is not None, "refresh first"
         done = ledger.settled(held, records, self._revote)
         if done.all():
-            return done
+            return done if self._time() - self._proven_at < _PROVEN_SECONDS else await self._prove(held, records)
         plan = ledger.plan(held, records[~done], self._revote, fold_from=self._fold_from)
         writes = plan.writes(self.key, held.version)
         self._behind = True
@@ -96,17 +105,26 @@ class Counter:
         self._held = plan.after(held, answer.versions[0], self._revote)
         self._behind = False
         self._own_sequence = plan.shard.sequence
+        self._proven_at = self._time()
         self.commits += 1
         return ledger.settled(self._held, records, self._revote)
+
+    async def _prove(self, held: Partition, copies: Records) -> Mask:
+        """Return which copies of what is held the store has indeed."""
+        self._held = await self._read(held)
+        return ledger.settled(self._held, copies, self._revote)
 
     async def _read(self, held: Partition) -> Partition:
         """Return the partition as of a shard read now, every live segment above the held sequence taken in."""
         start = held.shard.sequence
+        self._proven_at = self._time()
         guesses = [keys.segment(self.key, start + ahead) for ahead in range(1, _GUESSES + 1)] if start else []
         found, _ = await read(self._store, [self.key, *guesses])
         runs, taken = held.runs, set[int]()
         while entity := found.get(self.key):
             shard = ledger.parse_shard(entity)
+            if start and not ledger.continues(held.shard, shard):
+                return await self._load_anew(held)
             wanted = [segment for segment in shard.segments if segment.sequence > start]
             missing = False
             for part in ledger.lookups([segment for segment in wanted if segment.sequence not in taken]):
@@ -124,6 +142,14 @@ class Counter:
         if start:
             raise Purged(f"shard {self.key} is gone; sequence {start} was held")
         return held
+
+    async def _load_anew(self, held: Partition) -> Partition:
+        """Take the ledger that is there for another than the one held, of which it is no continuation."""
+        event("ledger-went-back", level=logging.CRITICAL, shard=str(self.key[0][1]), sequence=held.shard.sequence)
+        async with self._loads:
+            found = await self._read(Partition())
+        self._own_sequence = found.shard.sequence
+        return found
 
     async def _segments(self, part: Sequence[Segment], found: dict[Key, Entity]) -> dict[int, Entity]:
         """Return those of the segments that exist, by sequence; `found` is what an earlier lookup brought."""

@@ -66,8 +66,12 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
-    """The sums: `counts` by option number (a poll's later options may be missing at its end), `ballots` live."""
+    """The sums: `counts` by option number (a poll's later options may be missing at its end), `ballots` live.
 
+    `born`, the least instant of the first commit, tells a ledger from one that was begun again; 0: not known.
+    """
+
+    born: int = 0
     sequence: int = 0
     ballots: int = 0
     counts: tuple[int, ...] = ()
@@ -155,12 +159,20 @@ def plan(held: Partition, records: Records, revote: Revote, *, fold_from: int = 
     counts[: len(held.shard.counts)] = held.shard.counts
     counts += np.bincount(fresh.options, minlength=width) - np.bincount(old.options, minlength=width)
     shard = Shard(
+        born=held.shard.born if held.version else int(fresh.accepted_at.min()),
         sequence=sequence,
         ballots=held.shard.ballots + int(np.count_nonzero(~known)),
         counts=tuple(counts.tolist()),
         segments=(*segments, Segment(sequence, len(written), len(written))),
     )
     return Commit(shard=shard, records=written, folded=folded)
+
+
+def continues(held: Shard, found: Shard) -> bool:
+    """Tell whether a shard that was found may come after the one held; not so if the store went back meanwhile."""
+    if held.born and found.born and held.born != found.born:
+        return False
+    return found.sequence > held.sequence or found == held
 
 
 def folds_from(fold_from: int, partition: int) -> int:
@@ -206,6 +218,7 @@ def shard_entity(key: Key, shard: Shard) -> Entity:
         key=key,
         properties={
             "format": FORMAT,
+            "born": shard.born,
             "sequence": shard.sequence,
             "ballots": shard.ballots,
             "counts": msgspec.json.encode(shard.counts).decode(),
@@ -227,6 +240,7 @@ def parse_shard(entity: Entity) -> Shard:
     properties = _known(entity)
     try:
         return Shard(
+            born=msgspec.convert(properties.get("born", 0), int),
             sequence=msgspec.convert(properties["sequence"], int),
             ballots=msgspec.convert(properties["ballots"], int),
             counts=_counts.decode(msgspec.convert(properties["counts"], str)),

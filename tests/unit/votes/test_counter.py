@@ -7,7 +7,7 @@ import pytest
 
 from tally import limits
 from tally.errors import Refused, Rejected, Unavailable, UnsafeStore
-from tally.ports import Committed, Delete, Key, Write
+from tally.ports import Committed, Delete, Key, Upsert, Write
 from tally.testing.loop import VirtualLoop
 from tally.testing.store import FakeStore
 from tally.votes import keys, ledger
@@ -319,6 +319,86 @@ def test_a_purged_shard_is_told_from_a_new_one(tally_loop: VirtualLoop, store: S
             await count(made, voters([2]))
         with pytest.raises(Purged):
             await made.refresh()
+
+    tally_loop.run(main())
+
+
+def wipe(store: ScriptedStore) -> None:
+    fake = store.store
+    assert isinstance(fake, FakeStore)
+    fake.entities.clear()
+
+
+async def commit_each(made: Counter, numbers: Iterable[int], at: int = 5) -> None:
+    for number in numbers:
+        assert (await count(made, voters([number], at=at))).all()
+
+
+@pytest.mark.parametrize("commits", [1, 5, 9], ids=["behind", "as long", "longer"])
+@pytest.mark.parametrize("fold_from", [2, 10_000], ids=["folded", "not folded"])
+def test_of_a_store_that_went_back_nothing_held_is_kept(
+    tally_loop: VirtualLoop, store: ScriptedStore, commits: int, fold_from: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another worker has begun the ledger again, of the same shape, with some of the ballots and others."""
+
+    async def main() -> None:
+        made, other = counter(store), counter(store, fold_from=fold_from)
+        await commit_each(made, range(0, 10, 2))
+        wipe(store)
+        await commit_each(other, range(1, commits + 1), at=6)
+        again = voters(range(20), at=7)
+        with pytest.raises(Refused):
+            await count(made, again)
+        assert (await count(made, again)).all()
+        assert await totals(store) == (20,)
+        assert made.ballots == 20
+        assert made.rivals == 0
+        assert [record.levelname for record in caplog.records if record.message == "ledger-went-back"] == ["CRITICAL"]
+
+    tally_loop.run(main())
+
+
+def test_copies_alone_are_settled_by_a_shard_that_was_there_a_moment_ago(
+    tally_loop: VirtualLoop, store: ScriptedStore
+) -> None:
+    """They make no commit, which would tell that the store has lost what is held."""
+
+    async def main() -> None:
+        made = counter(store)
+        await commit_each(made, range(3))
+        store.gets.clear()
+        for _ in range(5):
+            assert (await count(made, voters([1]))).all()
+            await asyncio.sleep(1.9)
+        assert len(store.gets) == 2
+        wipe(store)
+        await commit_each(counter(store), [5])
+        await asyncio.sleep(2)
+        assert not (await count(made, voters([1]))).any()
+        assert (await count(made, voters([1]))).all()
+        assert await totals(store) == (2,)
+        wipe(store)
+        await asyncio.sleep(2)
+        with pytest.raises(Purged):
+            await count(made, voters([1]))
+
+    tally_loop.run(main())
+
+
+def test_a_shard_written_again_as_it_was_is_no_other_ledger(
+    tally_loop: VirtualLoop, store: ScriptedStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after a roll-back of a later version that had only marked it."""
+
+    async def main() -> None:
+        made = counter(store)
+        await commit_each(made, range(3))
+        (shard,) = (await store.store.get([SHARD])).found
+        await store.store.commit([Upsert(shard)])
+        with pytest.raises(Refused):
+            await count(made, voters([3]))
+        await commit_each(made, [3])
+        assert not [record for record in caplog.records if record.message == "ledger-went-back"]
 
     tally_loop.run(main())
 

@@ -190,9 +190,10 @@ def test_entities_come_back_as_they_were() -> None:
 
 
 def test_what_is_stored_is_the_documented_form() -> None:
-    shard = Shard(sequence=9, ballots=3, counts=(1, 2), segments=(Segment(4, 10, 3), Segment(9, 1, 0)))
+    shard = Shard(born=7, sequence=9, ballots=3, counts=(1, 2), segments=(Segment(4, 10, 3), Segment(9, 1, 0)))
     assert ledger.shard_entity(KEY, shard).properties == {
         "format": 1,
+        "born": 7,
         "sequence": 9,
         "ballots": 3,
         "counts": "[1,2]",
@@ -201,6 +202,37 @@ def test_what_is_stored_is_the_documented_form() -> None:
     stored = ledger.segment_entity(KEY, records([(1, 2, 3)]))
     ballot_and_rank = (1).to_bytes(8, "big") + bytes(8) + (3 * 1024 + 2).to_bytes(8, "big")
     assert stored.properties == {"format": 1, "records": ballot_and_rank}
+
+
+def test_a_shard_that_an_earlier_version_wrote_does_not_say_when_it_was_born() -> None:
+    entity = ledger.shard_entity(KEY, Shard(born=7, sequence=1))
+    properties = {name: value for name, value in entity.properties.items() if name != "born"}
+    assert ledger.parse_shard(replace(entity, properties=properties)) == Shard(sequence=1)
+
+
+def test_a_ledger_is_born_with_the_least_instant_of_its_first_commit() -> None:
+    held, first = committed(Partition(), records([(1, 0, 9), (2, 0, 8)]))
+    _, second = committed(held, records([(3, 0, 5)]))
+    assert (first.shard.born, second.shard.born) == (8, 8)
+    unknown = Partition(version=3, shard=Shard(sequence=1, segments=(Segment(1, 0, 0),)))
+    assert ledger.plan(unknown, records([(3, 0, 5)]), "keep").shard.born == 0
+
+
+@pytest.mark.parametrize(
+    ("found", "continued"),
+    [
+        (Shard(born=7, sequence=3, ballots=2), True),
+        (Shard(born=7, sequence=4, ballots=1), True),
+        (Shard(born=7, sequence=3, ballots=1), False),
+        (Shard(born=7, sequence=2), False),
+        (Shard(born=8, sequence=4), False),
+        (Shard(born=8, sequence=3, ballots=2), False),
+        (Shard(sequence=4), True),
+    ],
+    ids=["the same", "later", "another as long", "earlier", "another", "another alike", "of an earlier version"],
+)
+def test_what_goes_on_from_what_is_held(found: Shard, continued: bool) -> None:
+    assert ledger.continues(Shard(born=7, sequence=3, ballots=2), found) == continued
 
 
 @pytest.mark.parametrize("damage", [{"records": bytes(23)}, {"records": "text"}, {"format": None, "records": None}])
