@@ -4,8 +4,9 @@
          len(poll) as 2 bytes ‖ poll ‖ len(voter) as 2 bytes ‖ voter [‖ index as 4 bytes]
 
 Text is UTF-8 in NFC, numbers are unsigned and big-endian, nothing else is mixed in. `voter` is the voter's id, or in an
-open poll the vote's own key. `index` is there only where a list of votes shares the key of its request: the place of
-the vote in that list, from 0. tests/vectors.json holds vectors for other languages.
+open poll the vote's own key; neither may have characters that Unicode has not assigned, whose normal form may change.
+`index` is there only where a list of votes shares the key of its request: the place of the vote in that list, from 0.
+tests/vectors.json holds vectors for other languages.
 """
 
 from hashlib import blake2b
@@ -47,9 +48,9 @@ def voter(value: str | None) -> str:
     """Return the voter's id of a vote in a one-ballot poll, cleaned; it must be there."""
     if value is None:
         raise InvalidInput("voter is missing: this poll takes one ballot a voter", code="voter-missing")
-    return text.clean(value, "voter", VOTER_BYTES)
+    return text.identity(value, "voter", VOTER_BYTES)
 
 
 def key(value: str) -> str:
     """Return an idempotency key, cleaned: short ones are refused, as strangers would share them."""
-    return text.clean(value, "the idempotency key", KEY_BYTES, KEY_BYTES_MIN)
+    return text.identity(value, "the idempotency key", KEY_BYTES, KEY_BYTES_MIN)

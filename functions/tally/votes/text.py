@@ -22,6 +22,19 @@ def clean(value: str, what: str, most: int, least: int = 1) -> str:
     return value
 
 
+def identity(value: str, what: str, most: int, least: int = 1) -> str:
+    """Clean text that makes a ballot; characters that Unicode has not assigned, as this Python knows it, are refused.
+
+    A later Unicode may give them another normal form: instances of two versions would make two ballots of one voter.
+    """
+    value = clean(value, what, most, least)
+    if not value.isascii():
+        for character in value:
+            if unicodedata.category(character) == "Cn":
+                raise InvalidInput(f"{what} holds U+{ord(character):04X}, which is no character yet", code="bad-text")
+    return value
+
+
 def _normalised(value: str, what: str) -> tuple[str, int]:
     try:
         value = unicodedata.normalize("NFC", value)

@@ -66,6 +66,12 @@ def test_a_one_ballot_poll_needs_a_voter() -> None:
     assert refusal(lambda: ballot.voter("v" * (VOTER_BYTES + 1))) == told
 
 
+def test_neither_voter_nor_key_may_have_characters_without_a_normal_form() -> None:
+    text = "k" * 16 + "\U0010ffff"
+    assert refusal(lambda: ballot.voter(text))[1] == "bad-text"
+    assert refusal(lambda: ballot.key(text))[1] == "bad-text"
+
+
 def test_short_keys_are_refused_as_strangers_would_share_them() -> None:
     told = ("the idempotency key has 1 bytes: want 16 to 128", "bad-length")
     assert refusal(lambda: ballot.key("1")) == told
