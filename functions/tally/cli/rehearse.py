@@ -33,6 +33,7 @@ PROGRESS_SECONDS = 10.0
 # Once all are counted, a copy that were counted too would show within this time.
 SETTLED_SECONDS = 3.0
 DELETE_ATTEMPTS = 3
+MORE_FROM_AN_ADDRESS = "take a larger --list-size, or let the load balancer's requests_per_minute be more for a while"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,6 +243,10 @@ class _Load:
         votes = [{"option": _option(number), "voter": f"voter-{number}"} for number in numbers]
         value = votes[0] if self._size == 1 else {"votes": votes}
         answer = insist(self._client, poll_path(self._poll, "/votes"), value, min(LATE_SECONDS, self._left()))
+        if answer.status == 429:
+            raise click.ClickException(
+                f"{self._votes:,} votes are more than an address may send: {MORE_FROM_AN_ADDRESS}"
+            )
         if answer.status != 202:
             answer.json()
             raise click.ClickException(f"votes were answered with {answer.status}: {answer.body[:200].decode()}")

@@ -69,8 +69,8 @@ class Cost(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """`workers` are those of all `streams`; `ledger_bytes` are those in each. `polls`: as few as take so
-    many votes; the rest of the plan is as if one did. `messages`, `commits` and `writes` (of
+    """`workers` are those of all `streams`, of which the busiest keeps `busy_workers` at work; `ledger_bytes`: in each.
+    `polls`: as few as take so many votes; the rest of the plan is as if one did. `messages`, `commits` and `writes` (of
     entities, deletes included) are those of the whole event; `drain_seconds`: from the last vote to its count."""
 
     votes: int
@@ -81,6 +81,7 @@ class Plan:
     partitions: int
     workers: int
     streams: int
+    busy_workers: float
     ledger_bytes: int
     deployment: Deployment
     polls: int
@@ -89,8 +90,18 @@ class Plan:
     commits: float
     writes: float
     drain_seconds: float
-    bounds: tuple[Bound, ...]
-    costs: tuple[Cost, ...]
+
+    @property
+    def seconds(self) -> float:
+        return self.minutes * 60
+
+    @property
+    def bounds(self) -> tuple[Bound, ...]:
+        return tuple(_bounds(self))
+
+    @property
+    def costs(self) -> tuple[Cost, ...]:
+        return tuple(_costs(self, prices.REGIONS[self.region]))
 
     @property
     def binding(self) -> Bound:
@@ -132,7 +143,6 @@ def plan(votes: int, minutes: float, region: str) -> Plan:
     )
     commits = min(messages, partitions * COMMITS_PER_PARTITION_SECOND * deployment.workers)
     writes = commits * WRITES_PER_COMMIT
-    warm_up = RAMP_MINUTES * max(0, ceil(log(writes / RAMP_START, RAMP_STEP)))
     return Plan(
         votes=votes,
         minutes=minutes,
@@ -142,16 +152,15 @@ def plan(votes: int, minutes: float, region: str) -> Plan:
         partitions=partitions,
         workers=streams * deployment.workers,
         streams=streams,
+        busy_workers=flow.workers,
         ledger_bytes=ceil(ledger),
         deployment=deployment,
         polls=ceil(votes / MOST_VOTES_PER_POLL),
-        warm_up_minutes=warm_up,
+        warm_up_minutes=RAMP_MINUTES * max(0, ceil(log(writes / RAMP_START, RAMP_STEP))),
         messages=messages * seconds,
         commits=commits * seconds,
         writes=writes * seconds,
         drain_seconds=1 / COMMITS_PER_PARTITION_SECOND,
-        bounds=_bounds(votes, region, rate, flow, partitions, writes, warm_up, ledger, deployment),
-        costs=tuple(_costs(votes, minutes, messages, commits, partitions, deployment, prices.REGIONS[region])),
     )
 
 
@@ -191,64 +200,33 @@ def _share(partitions: int, streams: int) -> float:
     return ceil(partitions / streams) / partitions
 
 
-def _bounds(
-    votes: int,
-    region: str,
-    rate: float,
-    flow: _Flow,
-    partitions: int,
-    writes: float,
-    warm_up: int,
-    ledger: float,
-    deployment: Deployment,
-) -> tuple[Bound, ...]:
-    published = LARGE_REGIONS.get(region, PUBSUB_BYTES_PER_SECOND)
-    vcpus = rate / VOTES_PER_INSTANCE_SECOND + deployment.streams * deployment.workers * deployment.worker.vcpu
-    polls = "several polls, their results added up"
-    return (
-        Bound("vCPU of Cloud Run in a region", vcpus, VCPUS_PER_REGION, "ask Google for a higher quota"),
-        Bound(
-            "streams",
-            flow.streams * flow.workers / WORKERS_PER_STREAM,
-            int(limits.STREAMS),
-            "clients that send lists: larger messages",
-        ),
-        Bound("votes of one poll", votes, MOST_VOTES_PER_POLL, polls),
-        Bound("records of one commit", rate / partitions / COMMITS_PER_PARTITION_SECOND, SEGMENT_RECORDS, polls),
-        Bound(
-            "bytes published a second",
-            flow.messages * prices.PUBSUB_LEAST_BYTES,
-            published,
-            "ask Google for a higher quota, or take a large region",
-        ),
-        Bound(
-            "Datastore writes a second, cold",
-            writes,
-            RAMP_START,
-            f"rehearse at this rate for {warm_up} minutes before",
-        ),
-        Bound("bytes of ledger in a worker", ledger, LARGEST_WORKER.ledger_bytes, polls),
-    )
+def _bounds(one: Plan) -> Iterator[Bound]:
+    rate, polls = one.votes_per_second, "several polls, their results added up"
+    vcpus = rate / VOTES_PER_INSTANCE_SECOND + one.workers * one.deployment.worker.vcpu
+    yield Bound("vCPU of Cloud Run in a region", vcpus, VCPUS_PER_REGION, "ask Google for a higher quota")
+    streams = one.streams * one.busy_workers / WORKERS_PER_STREAM
+    yield Bound("streams", streams, int(limits.STREAMS), "clients that send lists: larger messages")
+    yield Bound("votes of one poll", one.votes, MOST_VOTES_PER_POLL, polls)
+    records = rate / one.partitions / COMMITS_PER_PARTITION_SECOND
+    yield Bound("records of one commit", records, SEGMENT_RECORDS, polls)
+    sent = one.messages / one.seconds * prices.PUBSUB_LEAST_BYTES
+    most = LARGE_REGIONS.get(one.region, PUBSUB_BYTES_PER_SECOND)
+    yield Bound("bytes published a second", sent, most, "ask Google for a higher quota, or take a large region")
+    warm_up = f"rehearse at this rate for {one.warm_up_minutes} minutes before"
+    yield Bound("Datastore writes a second, cold", one.writes / one.seconds, RAMP_START, warm_up)
+    yield Bound("bytes of ledger in a worker", one.ledger_bytes, LARGEST_WORKER.ledger_bytes, polls)
 
 
-def _costs(
-    votes: int,
-    minutes: float,
-    messages: float,
-    commits: float,
-    partitions: int,
-    deployed: Deployment,
-    region: prices.Region,
-) -> Iterator[Cost]:
-    seconds, warm = minutes * 60, WARM_MINUTES * 60
+def _costs(one: Plan, region: prices.Region) -> Iterator[Cost]:
+    votes, deployed, warm = one.votes, one.deployment, WARM_MINUTES * 60
     served = votes / VOTES_PER_INSTANCE_SECOND * (prices.SERVED_VCPU + FUNCTION_GIB * prices.SERVED_GIB)
     idle = deployed.instances * warm * (1 + FUNCTION_GIB) * prices.IDLE
     yield Cost("function", (served + idle) * region.run + votes * prices.REQUESTS)
-    yield Cost("Pub/Sub", 2 * messages * seconds * prices.PUBSUB_LEAST_BYTES * prices.PUBSUB_BYTE)
+    yield Cost("Pub/Sub", 2 * one.messages * prices.PUBSUB_LEAST_BYTES * prices.PUBSUB_BYTE)
     worker = deployed.worker.vcpu * prices.POOL_VCPU + deployed.worker.memory_gib * prices.POOL_GIB
-    yield Cost("workers", deployed.streams * deployed.workers * (seconds + warm) * worker * region.run)
-    yield Cost("Datastore", commits * seconds * (2 * prices.WRITE + prices.DELETE) * region.datastore)
-    reads = deployed.instances / SHARED_SECONDS * partitions * seconds
+    yield Cost("workers", one.workers * (one.seconds + warm) * worker * region.run)
+    yield Cost("Datastore", one.commits * (2 * prices.WRITE + prices.DELETE) * region.datastore)
+    reads = one.instances / SHARED_SECONDS * one.partitions * one.seconds
     yield Cost("results, watched all the time", reads * prices.READ * region.datastore)
     stored = 2 * votes * LEDGER_BYTES_PER_VOTE / GIB * prices.STORED_GIB
     yield Cost("ledger, a month", stored * region.datastore)

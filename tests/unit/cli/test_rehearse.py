@@ -25,8 +25,9 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Tallier:
-    """A server's memory. Votes of `refused` are answered 503 once, those of `hostile` 400; `lost` and `doubled` voters
-    are counted wrongly, `later` once more when the results were read. `failing` deletions are answered 500.
+    """A server's memory. Votes of `refused` are answered 503 once, those of `hostile` 400, all after `limit` calls 429;
+    `lost` and `doubled` voters are counted wrongly, `later` once more when the results were read. `failing` deletions
+    are answered 500.
 
     `vote`: called with each vote.
     """
@@ -40,10 +41,11 @@ class Tallier:
         doubled: str = "",
         later: str = "",
         failing: int = 0,
+        limit: int = 1_000,
         vote: Callable[[str], object] = lambda voter: None,
     ) -> None:
         self.refused, self.hostile, self.lost, self.doubled, self.later = refused, hostile, lost, doubled, later
-        self.failing, self.vote = failing, vote
+        self.failing, self.limit, self.vote = failing, limit, vote
         self.calls: list[tuple[str, str]] = []
         self.votes: dict[str, str] = {}
         self.lock = Lock()
@@ -70,6 +72,8 @@ class Tallier:
             return 201 if method == "POST" else 200, {}
 
     def _vote(self, value: Any) -> tuple[int, object]:
+        if len(self.calls) > self.limit:
+            return 429, {}
         votes = value.get("votes", [value])
         for vote in votes:
             self.vote(vote["voter"])
@@ -185,6 +189,15 @@ def test_a_vote_that_is_refused_ends_it_with_the_reason_and_deletes_its_poll() -
     done = rehearse(tallier, "--votes", "100")
     assert done.exit_code == 1
     assert "no such option (bad-option)" in done.stderr
+    assert tallier.polls == 0
+
+
+def test_a_limit_of_an_address_is_named_with_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rehearsal, "LATE_SECONDS", 0)
+    tallier = Tallier(limit=10)
+    done = rehearse(tallier, "--votes", "100")
+    assert done.exit_code == 1
+    assert "--list-size" in done.stderr
     assert tallier.polls == 0
 
 
