@@ -171,7 +171,16 @@ def test_what_is_not_sent_in_time_is_not_sent_any_more(monkeypatch: pytest.Monke
     assert 0 < result["accepted"] == result["counted"] < 100
 
 
+@pytest.fixture
+def _ctrl_c() -> Iterator[None]:
+    """Let SIGINT interrupt, as in a terminal, whatever was served in this process before."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.usefixtures("_ctrl_c")
 def test_an_interrupted_rehearsal_deletes_its_poll(number: signal.Signals) -> None:
     def interrupt(voter: str) -> None:
         if voter == "voter-20":
