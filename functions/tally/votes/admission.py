@@ -1,6 +1,7 @@
-"""What happens to the messages of a Pull: decoded, judged by their polls' definitions, handed to the lanes.
+"""What happens to pulled messages: decoded, judged by their polls' definitions, handed to the lanes.
 
-What can be accepted by a definition held goes on at once; the rest waits for a read, by a task of its own.
+Those of several Pulls are gathered first. What can be accepted by a definition held goes on at once; the rest waits for
+a read, by a task of its own.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
+from tally import limits
 from tally.errors import TallyError
 from tally.logs import event
 from tally.ports import Received
@@ -24,21 +26,40 @@ from tally.votes.lanes import Lanes, Spawn
 from tally.votes.records import Words
 
 _BACKOFF_BASE, _BACKOFF_CAP = 0.2, 5.0
+# Messages go on once so many have come, or so much later: numpy takes about as long for a few as for many.
+_GATHER_MESSAGES, _GATHER_SECONDS = int(limits.PULL_MESSAGES), 0.005
 
 
 class Admission:
     def __init__(self, polls: KnownPolls, inbox: Inbox, lanes: Lanes, *, random: Random, spawn: Spawn) -> None:
         self.newer_messages = 0
+        self.new_at = asyncio.get_running_loop().time()
         self._polls = polls
         self._inbox = inbox
         self._lanes = lanes
         self._random = random
         self._spawn = spawn
+        self._gathered: list[Received] = []
+        self._let_go_ids: dict[str, None] = {}
         self._unread: dict[int, NDArray[np.intp]] = {}
         self._time = asyncio.get_running_loop().time
 
-    def admit(self, messages: Sequence[Received]) -> list[str]:
-        """Hold messages just pulled and start on them; return the ids of those let go, as of a newer version."""
+    def receive(self, messages: Sequence[Received]) -> None:
+        """Take the messages of a Pull just answered, to be admitted within milliseconds."""
+        self._inbox.receive(messages)
+        if not self._gathered:
+            self._spawn(self._admit_soon())
+        self._gathered += messages
+        if len(self._gathered) >= _GATHER_MESSAGES:
+            self.admit()
+
+    async def _admit_soon(self) -> None:
+        await asyncio.sleep(_GATHER_SECONDS)
+        self.admit()
+
+    def admit(self) -> None:
+        """Hold the messages received, let go of those of a newer version, and start on the others."""
+        messages, self._gathered = self._gathered, []
         pulled_at = self._time()
         first = self._inbox.next_number
         decoded = decoder.decode(messages, first)
@@ -47,10 +68,14 @@ class Admission:
         if decoded.newer:
             self.newer_messages += len(decoded.newer)
             event("message-of-newer-version", messages=len(decoded.newer))
+            self._let_go_ids.update(dict.fromkeys(messages[number - first].message_id for number in decoded.newer))
+            while len(self._let_go_ids) > limits.HELD_MESSAGES:
+                del self._let_go_ids[next(iter(self._let_go_ids))]
+        if any(message.message_id not in self._let_go_ids for message in messages):
+            self.new_at = pulled_at
         published = np.array(instants, np.uint64)
         for columns in decoded.columns:
             self._begin(columns, published[columns.owner - first], pulled_at)
-        return [messages[number - first].message_id for number in decoded.newer]
 
     def _begin(self, columns: Columns, published: Words, pulled_at: float) -> None:
         known = self._polls.held(columns.poll)

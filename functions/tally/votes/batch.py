@@ -6,16 +6,16 @@
 `choices` number the group's own `options`. Any language can write it; decoder.py reads it, and trusts none of it.
 """
 
-from binascii import b2a_base64
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tally.votes.records import Mask, Words
+from tally import limits
+from tally.votes.records import INSTANT_LIMIT, Mask, Words
 
 VERSION = 1
 BALLOT_BYTES = 16
@@ -32,11 +32,13 @@ class Vote(NamedTuple):
 
 
 class Group(msgspec.Struct, gc=False):
+    """Columns as they stand in a message; what is out of these ranges does not decode. No message has more options."""
+
     poll: str
     options: list[str]
-    ballots: str
-    choices: list[int]
-    accepted_at: list[int]
+    ballots: bytes
+    choices: list[Annotated[int, msgspec.Meta(ge=0, lt=int(limits.MESSAGE_BYTES))]]
+    accepted_at: list[Annotated[int, msgspec.Meta(gt=0, lt=INSTANT_LIMIT)]]
 
 
 class Message(msgspec.Struct, gc=False):
@@ -52,10 +54,6 @@ class Draft:
     ballots: list[bytes] = field(default_factory=list)
     choices: list[int] = field(default_factory=list)
     accepted_at: list[int] = field(default_factory=list)
-    owner: list[int] = field(default_factory=list)
-
-    def number(self, option: str) -> int:
-        return self.numbers.setdefault(option, len(self.numbers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +87,7 @@ class Columns:
         ballots = np.stack([self.high, self.low], axis=1).astype(">u8").tobytes()
         used, choices = np.unique(self.choice, return_inverse=True)
         options = [self.options[number] for number in used]
-        group = Group(self.poll, options, base64(ballots), choices.tolist(), self.accepted_at.tolist())
+        group = Group(self.poll, options, ballots, choices.tolist(), self.accepted_at.tolist())
         return to_json(Message(VERSION, [group]))
 
 
@@ -98,15 +96,11 @@ def encode(votes: Iterable[Vote]) -> bytes:
     drafts: dict[str, Draft] = {}
     for poll, option, ballot, accepted_at in votes:
         draft = drafts.get(poll) or drafts.setdefault(poll, Draft())
-        draft.choices.append(draft.number(option))
+        draft.choices.append(draft.numbers.setdefault(option, len(draft.numbers)))
         draft.ballots.append(ballot)
         draft.accepted_at.append(accepted_at)
     groups = [
-        Group(poll, list(draft.numbers), base64(b"".join(draft.ballots)), draft.choices, draft.accepted_at)
+        Group(poll, list(draft.numbers), b"".join(draft.ballots), draft.choices, draft.accepted_at)
         for poll, draft in drafts.items()
     ]
     return to_json(Message(VERSION, groups))
-
-
-def base64(data: bytes) -> str:
-    return b2a_base64(data, newline=False).decode()

@@ -4,19 +4,22 @@ group, a bad choice or instant costs that vote.
 A message of a later version is let go, never a dead letter: workers are deployed before functions.
 """
 
-from binascii import a2b_base64
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass, field
-from typing import TypeGuard
+from itertools import chain
+from typing import TypeGuard, TypeVar
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from tally import limits
 from tally.ports import Outgoing, Received
 from tally.votes import dead_letter
-from tally.votes.batch import BALLOT_BYTES, VERSION, Columns, Draft, Group, Message, base64, to_json
+from tally.votes.batch import BALLOT_BYTES, VERSION, Columns, Group, Message, to_json
 from tally.votes.records import INSTANT_LIMIT
+
+Number = TypeVar("Number", bound=np.number)
 
 _UNDECODABLE = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 
@@ -32,7 +35,7 @@ class _LooseMessage(msgspec.Struct):
 class _LooseGroup(msgspec.Struct):
     poll: str
     options: list[str]
-    ballots: str
+    ballots: bytes
     choices: list[object]
     accepted_at: list[object]
 
@@ -41,14 +44,6 @@ _decode = msgspec.json.Decoder(Message).decode
 _decode_version = msgspec.json.Decoder(_AnyVersion).decode
 _decode_loose = msgspec.json.Decoder(_LooseMessage).decode
 _decode_loose_group = msgspec.json.Decoder(_LooseGroup).decode
-
-
-@dataclass(slots=True)
-class _Rest:
-    """What a message holds that cannot be counted: single votes, and whole groups as they came."""
-
-    votes: list[_LooseGroup] = field(default_factory=list)
-    groups: list[bytes] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,143 +65,95 @@ def decode(messages: Sequence[Received], first: int = 0) -> Decoded:
     The messages are numbered from `first`.
     """
     decoder = _Decoder()
-    for number, message in enumerate(messages, start=first):
-        decoder.add(number, message)
-    return Decoded(decoder.columns(), decoder.votes, decoder.letters, decoder.newer)
+    decoder.add(messages, first)
+    columns = decoder.columns()
+    for number, rest in decoder.rests.items():
+        decoder.add_rest(number, messages[number - first], rest)
+    votes = np.zeros(len(messages), np.intp)
+    for part in columns:
+        votes += np.bincount(part.owner - first, minlength=len(messages))
+    by_number = dict(enumerate(votes.tolist(), start=first))
+    for number in decoder.newer:
+        del by_number[number]
+    return Decoded(columns, by_number, decoder.letters, decoder.newer)
+
+
+@dataclass(slots=True)
+class _Groups:
+    """Groups for one poll, and the number of each one's message."""
+
+    groups: list[Group] = field(default_factory=list)
+    owners: list[int] = field(default_factory=list)
+
+    def columns(self, poll: str) -> Columns | None:
+        """Return the votes; None if the columns of some group disagree, or a choice is none of its options."""
+        groups = self.groups
+        choices, options = [group.choices for group in groups], [group.options for group in groups]
+        instants, ballots = [group.accepted_at for group in groups], [group.ballots for group in groups]
+        votes, of_options = _lengths(choices), _lengths(options)
+        if (_lengths(instants) != votes).any() or (_lengths(ballots) != votes * BALLOT_BYTES).any():
+            return None
+        choice = _joined(choices, np.intp)
+        if (choice >= np.repeat(of_options, votes)).any():
+            return None
+        numbers: dict[str, int] = {}
+        option = [numbers.setdefault(one, len(numbers)) for one in chain.from_iterable(options)]
+        # Among those of all groups a group's own options begin where those of the groups before it end.
+        choice += np.repeat(np.cumsum(of_options) - of_options, votes)
+        words = np.frombuffer(b"".join(ballots), ">u8").reshape(-1, 2)
+        return Columns(
+            poll,
+            tuple(numbers),
+            words[:, 0].astype(np.uint64),
+            words[:, 1].astype(np.uint64),
+            np.array(option, np.intp)[choice],
+            _joined(instants, np.uint64),
+            np.repeat(np.array(self.owners, np.intp), votes),
+        )
+
+
+@dataclass(slots=True)
+class _Rest:
+    """What a message holds that cannot be counted: single votes, and whole groups as they came."""
+
+    votes: list[_LooseGroup] = field(default_factory=list)
+    groups: list[bytes] = field(default_factory=list)
 
 
 class _Decoder:
     def __init__(self) -> None:
-        self._drafts: dict[str, Draft] = {}
-        self.votes: dict[int, int] = {}
+        self._polls: dict[str, _Groups] = {}
+        self.rests: dict[int, _Rest] = {}
         self.letters: dict[int, list[Outgoing]] = {}
         self.newer: list[int] = []
 
-    def columns(self) -> tuple[Columns, ...]:
-        return tuple(_columns(poll, draft) for poll, draft in self._drafts.items() if draft.owner)
-
-    def add(self, number: int, message: Received) -> None:
-        self.votes[number] = 0
-        if len(message.data) > limits.MESSAGE_BYTES:
-            self._undecodable(number, message, "message-too-large")
-            return
-        try:
-            decoded = _decode(message.data)
-        except _UNDECODABLE:
-            self._add_loose(number, message)
-            return
-        if decoded.v == VERSION and len(decoded.groups) == 1 and self._take_one(number, decoded.groups[0]):
-            return
-        if decoded.v != VERSION:
-            self._other_version(number, message, decoded.v)
-        elif _too_many(message.data, decoded):
-            self._undecodable(number, message, "too-many-votes")
-        else:
-            unsound = [group for group in decoded.groups if not self._take(number, group)]
-            if unsound:
-                rest = _Rest()
-                for group in unsound:
-                    self._take_votes(number, group, to_json(group), rest)
-                self._add_rest(number, message, rest)
-
-    def _add_loose(self, number: int, message: Received) -> None:
-        try:
-            version = _decode_version(message.data).v
-            groups = _decode_loose(message.data).groups if version == VERSION else []
-        except _UNDECODABLE:
-            self._undecodable(number, message, "undecodable")
-            return
-        if version != VERSION:
-            self._other_version(number, message, version)
-        rest = _Rest()
-        for raw in groups:
-            try:
-                group = _decode_loose_group(raw)
-            except _UNDECODABLE:
-                rest.groups.append(bytes(raw))
+    def add(self, messages: Sequence[Received], first: int) -> None:
+        """Take messages in, most of them in this one body: calls would cost as much as what they do."""
+        polls = self._polls
+        for number, message in enumerate(messages, start=first):
+            data = message.data
+            if len(data) > limits.MESSAGE_BYTES:
+                self._undecodable(number, message, "message-too-large")
                 continue
-            if self.votes[number] + len(group.choices) > limits.MESSAGE_VOTES:
-                rest.groups.append(bytes(raw))
+            try:
+                decoded = _decode(data)
+            except _UNDECODABLE:
+                self._add_loose(number, message)
+                continue
+            if decoded.v != VERSION:
+                self._other_version(number, message, decoded.v)
+            elif len(data) > limits.MESSAGE_VOTES and _votes(decoded) > limits.MESSAGE_VOTES:
+                self._undecodable(number, message, "too-many-votes")  # a vote takes more than one byte
             else:
-                self._take_votes(number, group, bytes(raw), rest)
-        self._add_rest(number, message, rest)
+                for group in decoded.groups:
+                    of_poll = polls.get(group.poll) or polls.setdefault(group.poll, _Groups())
+                    of_poll.groups.append(group)
+                    of_poll.owners.append(number)
 
-    def _take_one(self, number: int, group: Group) -> bool:
-        """Take in a message's only group, of one sound vote, as a quiet function sends; False for any other group.
+    def columns(self) -> tuple[Columns, ...]:
+        return tuple(columns for poll in self._polls if len(columns := self._columns(poll)))
 
-        A Pull is mostly made of these, so that all is in one body: a call would cost as much as what it does.
-        """
-        if len(group.choices) != 1 or len(group.accepted_at) != 1:
-            return False
-        (choice,), (instant,) = group.choices, group.accepted_at
-        try:
-            ballot = a2b_base64(group.ballots, strict_mode=True)
-        except ValueError:
-            return False
-        if len(ballot) != BALLOT_BYTES or not (0 <= choice < len(group.options) and 0 < instant < INSTANT_LIMIT):
-            return False
-        draft = self._drafts.get(group.poll) or self._draft(group.poll)
-        draft.ballots.append(ballot)
-        draft.choices.append(draft.number(group.options[choice]))
-        draft.accepted_at.append(instant)
-        draft.owner.append(number)
-        self.votes[number] = 1
-        return True
-
-    def _take(self, number: int, group: Group) -> bool:
-        """Take in a group whose every vote is sound; False if one may not be."""
-        count = len(group.choices)
-        if not count:
-            return not group.ballots and not group.accepted_at
-        try:
-            ballots = a2b_base64(group.ballots, strict_mode=True)
-        except ValueError:
-            return False
-        if len(ballots) != count * BALLOT_BYTES or len(group.accepted_at) != count:
-            return False
-        if (
-            min(group.choices) < 0
-            or max(group.choices) >= len(group.options)
-            or min(group.accepted_at) <= 0
-            or max(group.accepted_at) >= INSTANT_LIMIT
-        ):
-            return False
-        draft = self._draft(group.poll)
-        numbers = [draft.number(option) for option in group.options]
-        draft.ballots.append(ballots)
-        draft.choices += [numbers[choice] for choice in group.choices]
-        draft.accepted_at += group.accepted_at
-        draft.owner += [number] * count
-        self.votes[number] += count
-        return True
-
-    def _take_votes(self, number: int, group: Group | _LooseGroup, raw: bytes, rest: _Rest) -> None:
-        """Take in the sound votes of a group; the rest of it, or all of it if its columns disagree, goes to `rest`."""
-        try:
-            ballots = a2b_base64(group.ballots, strict_mode=True)
-        except ValueError:
-            ballots = b"?"
-        count = len(group.choices)
-        if len(ballots) != count * BALLOT_BYTES or len(group.accepted_at) != count:
-            rest.groups.append(raw)
-            return
-        draft = self._draft(group.poll)
-        bad = []
-        for row, (choice, instant) in enumerate(zip(group.choices, group.accepted_at, strict=True)):
-            if _within(choice, len(group.options)) and _within(instant, INSTANT_LIMIT) and instant:
-                draft.ballots.append(ballots[row * BALLOT_BYTES : (row + 1) * BALLOT_BYTES])
-                draft.choices.append(draft.number(group.options[choice]))
-                draft.accepted_at.append(instant)
-                draft.owner.append(number)
-                self.votes[number] += 1
-            else:
-                bad.append(row)
-        if bad:
-            ids = b"".join(ballots[row * BALLOT_BYTES : (row + 1) * BALLOT_BYTES] for row in bad)
-            choices, instants = [group.choices[row] for row in bad], [group.accepted_at[row] for row in bad]
-            rest.votes.append(_LooseGroup(group.poll, group.options, base64(ids), choices, instants))
-
-    def _add_rest(self, number: int, message: Received, rest: _Rest) -> None:
+    def add_rest(self, number: int, message: Received, rest: _Rest) -> None:
         if rest.votes:
             data = to_json({"v": VERSION, "groups": rest.votes})
             published = dead_letter.published_at(message)
@@ -215,42 +162,86 @@ class _Decoder:
             data = b'{"v":%d,"groups":[%s]}' % (VERSION, b",".join(rest.groups))
             self._letter(number, dead_letter.undecodable(message, "bad-group", data))
 
-    def _draft(self, poll: str) -> Draft:
-        return self._drafts.get(poll) or self._drafts.setdefault(poll, Draft())
+    def _columns(self, poll: str) -> Columns:
+        taken = self._polls[poll]
+        if (columns := taken.columns(poll)) is None:
+            self._polls[poll] = sound = _Groups()
+            for number, group in zip(taken.owners, taken.groups, strict=True):
+                self._take_sound(number, group, to_json(group))
+            columns = sound.columns(poll)
+            assert columns is not None, "sound votes alone agree"
+        return columns
+
+    def _add_loose(self, number: int, message: Received) -> None:
+        try:
+            version = _decode_version(message.data).v
+            raws = _decode_loose(message.data).groups if version == VERSION else []
+        except _UNDECODABLE:
+            self._undecodable(number, message, "undecodable")
+            return
+        if version != VERSION:
+            self._other_version(number, message, version)
+        votes = 0
+        for raw in map(bytes, raws):
+            try:
+                group = _decode_loose_group(raw)
+            except _UNDECODABLE:
+                self._rest(number).groups.append(raw)
+                continue
+            if votes + len(group.choices) > limits.MESSAGE_VOTES:
+                self._rest(number).groups.append(raw)
+            else:
+                votes += self._take_sound(number, group, raw)
+
+    def _take_sound(self, number: int, group: Group | _LooseGroup, raw: bytes) -> int:
+        """Take in the sound votes of a group and return how many they are.
+
+        The rest of it, or all of it if its columns disagree, cannot be counted.
+        """
+        count = len(group.choices)
+        if len(group.ballots) != count * BALLOT_BYTES or len(group.accepted_at) != count:
+            self._rest(number).groups.append(raw)
+            return 0
+        sound, bad = (_LooseGroup(group.poll, group.options, b"", [], []) for _ in range(2))
+        for row, (choice, instant) in enumerate(zip(group.choices, group.accepted_at, strict=True)):
+            part = sound if _within(choice, len(group.options)) and _within(instant, INSTANT_LIMIT) and instant else bad
+            part.ballots += group.ballots[row * BALLOT_BYTES : (row + 1) * BALLOT_BYTES]
+            part.choices.append(choice)
+            part.accepted_at.append(instant)
+        of_poll = self._polls.setdefault(group.poll, _Groups())
+        of_poll.groups.append(msgspec.convert(sound, Group, from_attributes=True))
+        of_poll.owners.append(number)
+        if bad.choices:
+            self._rest(number).votes.append(bad)
+        return len(sound.choices)
+
+    def _rest(self, number: int) -> _Rest:
+        return self.rests.setdefault(number, _Rest())
 
     def _other_version(self, number: int, message: Received, version: int) -> None:
         if version > VERSION:
-            del self.votes[number]
             self.newer.append(number)
         else:
             self._undecodable(number, message, "undecodable")
 
-    def _letter(self, number: int, letter: Outgoing) -> None:
-        self.letters.setdefault(number, []).append(letter)
-
     def _undecodable(self, number: int, message: Received, reason: str) -> None:
         self._letter(number, dead_letter.undecodable(message, reason, message.data))
 
+    def _letter(self, number: int, letter: Outgoing) -> None:
+        self.letters.setdefault(number, []).append(letter)
 
-def _too_many(data: bytes, message: Message) -> bool:
-    """Tell whether a message has more votes than its limit; a vote takes more than one byte."""
-    return (
-        len(data) > limits.MESSAGE_VOTES and sum(len(group.choices) for group in message.groups) > limits.MESSAGE_VOTES
-    )
+
+def _votes(message: Message) -> int:
+    return sum(len(group.choices) for group in message.groups)
+
+
+def _lengths(columns: Sequence[Sized]) -> NDArray[np.intp]:
+    return np.fromiter(map(len, columns), np.intp, len(columns))
+
+
+def _joined(columns: Iterable[Sequence[int]], dtype: type[Number]) -> NDArray[Number]:
+    return np.array(list(chain.from_iterable(columns)), dtype)
 
 
 def _within(value: object, limit: int) -> TypeGuard[int]:
     return type(value) is int and 0 <= value < limit
-
-
-def _columns(poll: str, draft: Draft) -> Columns:
-    ballots = np.frombuffer(b"".join(draft.ballots), ">u8").reshape(-1, 2)
-    return Columns(
-        poll,
-        tuple(draft.numbers),
-        ballots[:, 0].astype(np.uint64),
-        ballots[:, 1].astype(np.uint64),
-        np.array(draft.choices, np.intp),
-        np.array(draft.accepted_at, np.uint64),
-        np.array(draft.owner, np.intp),
-    )

@@ -59,6 +59,7 @@ class Inbox:
         self._unacknowledged = 0
         self._lettered_bytes = 0
         self._reserved = 0
+        self._received = 0
         self._room = asyncio.Event()
         self._acks: list[Held] = []
         self._lettered: list[Held] = []
@@ -69,8 +70,8 @@ class Inbox:
 
     @property
     def busy(self) -> bool:
-        """Whether anything is held or an ack or dead letter is on its way."""
-        return bool(self.held or self._unacknowledged or self._lettered)
+        """Whether anything is received or held, or an ack or dead letter is on its way."""
+        return bool(self._received or self.held or self._unacknowledged or self._lettered)
 
     async def reserve(self) -> None:
         """Wait until the largest answer of one more Pull fits, and keep its room."""
@@ -80,26 +81,32 @@ class Inbox:
         self._reserved += 1
 
     def release_room(self) -> None:
-        """Give the room of a Pull back: its messages, if any, are counted by `take`."""
+        """Give the room of a Pull back: its messages, if any, are counted by `receive`."""
         self._reserved -= 1
         self._room.set()
 
+    def receive(self, messages: Sequence[Received]) -> None:
+        """Keep the room of messages just pulled, for `take` to hold them."""
+        self._received += len(messages)
+        self._bytes += sum([len(message.data) for message in messages])
+
     def take(self, messages: Sequence[Received], published: Sequence[int], decoded: Decoded) -> None:
-        """Hold the messages of a Pull just answered, as `decoded` numbers them, until their votes are settled.
+        """Hold messages received, as `decoded` numbers them, until their votes are settled.
 
         Those of a newer version are not in it: they are let go.
         """
         expires = self._time() + limits.ACK_DEADLINE_SECONDS
         first, self.next_number = self.next_number, self.next_number + len(messages)
+        self._received -= len(messages)
         open_votes, letters_of = decoded.votes.get, decoded.letters
         for number, (message, instant) in enumerate(zip(messages, published, strict=True), start=first):
             votes = open_votes(number)
             if votes is None:
+                self._bytes -= len(message.data)
                 continue
             letters = tuple(letters_of.get(number, ())) if letters_of else ()
             size = len(message.data)
             self.held[number] = held = Held(message.ack_id, message.message_id, instant, size, expires, votes, letters)
-            self._bytes += size
             if not held.open:
                 self._done(number, held)
         self._wake()
@@ -165,9 +172,9 @@ class Inbox:
 
     def _fits(self) -> bool:
         pulls = self._reserved + 1
+        messages = self._received + len(self.held) + len(self._lettered) + self._unacknowledged
         return (
-            len(self.held) + len(self._lettered) + self._unacknowledged + pulls * limits.PULL_MESSAGES
-            <= limits.HELD_MESSAGES
+            messages + pulls * limits.PULL_MESSAGES <= limits.HELD_MESSAGES
             and self._bytes + self._lettered_bytes + pulls * limits.PULL_BYTES <= limits.HELD_BYTES
         )
 

@@ -80,9 +80,8 @@ class Worker:
         self._admission = Admission(self._polls, self._inbox, self._lanes, random=random, spawn=self._spawn)
         self._trial = asyncio.Lock()
         self._stopping = False
-        self._moved_at = self._last_new = self._last_any = self._time()
+        self._moved_at = self._last_any = self._time()
         self._answered_at = float("-inf")
-        self._let_go_ids: dict[str, None] = {}
         self._progress = (0, 0)
 
     async def run(self, stop: asyncio.Event, *, until_empty: bool = False) -> int:
@@ -197,11 +196,7 @@ class Worker:
             return
         self._last_any = self._time()
         event("pulled", level=logging.DEBUG, ids=[message.message_id for message in messages])
-        self._let_go_ids.update(dict.fromkeys(self._admission.admit(messages)))
-        while len(self._let_go_ids) > limits.HELD_MESSAGES:
-            del self._let_go_ids[next(iter(self._let_go_ids))]
-        if any(message.message_id not in self._let_go_ids for message in messages):
-            self._last_new = self._time()
+        self._admission.receive(messages)
 
     async def _wait(self, stop: asyncio.Event, until_empty: bool) -> int:
         """Keep house once a second until the worker is to end; return the exit code."""
@@ -238,7 +233,7 @@ class Worker:
             return None
         if now - self._last_any >= EMPTY_FOR:
             return EXIT_EMPTY
-        return EXIT_ONLY_LET_GO if now - self._last_new >= ONLY_LET_GO_FOR else None
+        return EXIT_ONLY_LET_GO if now - self._admission.new_at >= ONLY_LET_GO_FOR else None
 
     async def _shut_down(self, pulls: list[asyncio.Task[None]], inbox: asyncio.Task[None]) -> None:
         begun = self._time()
@@ -246,6 +241,7 @@ class Worker:
         await asyncio.wait(pulls, timeout=PULLS_END)
         for pull in pulls:
             pull.cancel()
+        self._admission.admit()
         self._lanes.flush()
         if self._lanes.running:
             await asyncio.wait(list(self._lanes.running.values()), timeout=begun + FLUSH_END - self._time())

@@ -1,16 +1,18 @@
-"""The decoder has a short way for a lone sound vote, one for a sound group, and a long one for all else: they agree."""
+"""The decoder has a way for sound groups, one for those beside an unsound one, and one for what is odd: they agree."""
 
 import base64
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
 from unittest import mock
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tally.ports import Received
 from tally.votes import decoder
-from tally.votes.decoder import Decoded
+from tally.votes.batch import Columns
+from tally.votes.decoder import Decoded, _Decoder, _Groups
 from tally.votes.records import INSTANT_LIMIT
 from tests.unit.votes.pipeline import ballot
 
@@ -32,22 +34,22 @@ extras = st.sampled_from([*[""] * 6, ',"x":1', ',"poll":"q"', ',"choices":[]', '
 
 @st.composite
 def groups(draw: st.DrawFn) -> str:
-    """Return a group: sound as often as not, else with anything odd anywhere."""
+    """Return a group: sound as often as not, else of uneven columns or with anything odd anywhere."""
+    kind = draw(st.sampled_from(["sound", "sound", "uneven", "odd"]))
     count = draw(st.integers(0, 3))
-    sound = draw(st.booleans())
-    lengths = [count] * 3 if sound else [draw(st.sampled_from([count] * 4 + [count + 1])) for _ in range(3)]
+    lengths = [count if kind == "sound" else draw(st.sampled_from([count] * 4 + [count + 1])) for _ in range(3)]
     ballots = base64.b64encode(b"".join(ballot("p", number) for number in range(lengths[0]))).decode()
-    if not sound:
+    poll, names, extra, instant = '"p"', '["r","b"]', "", sound_instants
+    choice = sound_choices if kind == "sound" else st.sampled_from(["0", "1", "2"])
+    if kind == "odd":
         ballots = draw(
             st.sampled_from([*[ballots] * 5, ballots[:-4], ballots[:-1], ballots + "\\n", " " + ballots, "é"])
         )
-    choices = draw(_list(sound_choices if sound else sound_choices | numbers, lengths[1]))
-    instants = draw(_list(sound_instants if sound else sound_instants | numbers, lengths[2]))
-    poll, names = ('"p"', '["r","b"]') if sound else (draw(texts), draw(options))
-    return (
-        f'{{"poll":{poll},"options":{names},"ballots":"{ballots}","choices":[{choices}],"accepted_at":[{instants}]'
-        f"{'' if sound else draw(extras)}}}"
-    )
+        poll, names, extra = draw(texts), draw(options), draw(extras)
+        choice, instant = sound_choices | numbers, sound_instants | numbers
+    choices, instants = draw(_list(choice, lengths[1])), draw(_list(instant, lengths[2]))
+    columns = f'"ballots":"{ballots}","choices":[{choices}],"accepted_at":[{instants}]'
+    return f'{{"poll":{poll},"options":{names},{columns}{extra}}}'
 
 
 def _list(values: st.SearchStrategy[str], length: int) -> st.SearchStrategy[str]:
@@ -90,10 +92,6 @@ def whole(decoded: Decoded) -> object:
     return rows(decoded), decoded.votes, decoded.letters, decoded.newer
 
 
-def refuse(*_: object) -> bool:
-    return False
-
-
 LONE = b'{"v":1,"groups":[{"poll":"p","options":["r"],"ballots":"%s","choices":[%s],"accepted_at":[%s]}]}'
 BALLOT = base64.b64encode(ballot("p", 1))
 
@@ -112,32 +110,54 @@ BALLOT = base64.b64encode(ballot("p", 1))
 @example([LONE % (base64.b64encode(bytes(32)), b"0,0", b"1")])
 def test_each_way_through_the_decoder_gives_the_same(contents: list[bytes]) -> None:
     expected = decode(contents)
-    with mock.patch.object(decoder._Decoder, "_take_one", refuse):
+    with mock.patch.object(_Groups, "columns", first_refused()):
         assert whole(decode(contents)) == whole(expected)
-        with mock.patch.object(decoder._Decoder, "_take", refuse):
-            assert whole(decode(contents)) == whole(expected)
     with mock.patch.object(decoder, "_decode", mock.Mock(side_effect=UnicodeDecodeError("utf-8", b"", 0, 1, ""))):
         loose = decode(contents)
     assert (rows(loose), loose.votes, loose.newer) == (rows(expected), expected.votes, expected.newer)
     assert reasons(loose) == reasons(expected)
 
 
-@pytest.mark.parametrize("way", ["_take_one", "_take", "_take_votes"])
-def test_the_messages_above_go_every_way(way: str) -> None:
-    taken: list[int] = []
-    original = getattr(decoder._Decoder, way)
+def first_refused() -> Callable[[_Groups, str], Columns | None]:
+    """Return a method that takes no poll's groups for sound when it is first asked."""
+    columns, asked = _Groups.columns, set[str]()
 
-    def seen(self: object, *arguments: object) -> object:
-        answer = original(self, *arguments)
-        taken.append(len(arguments) if answer is None else bool(answer))
-        return answer
+    def method(groups: _Groups, poll: str) -> Columns | None:
+        if poll in asked:
+            return columns(groups, poll)
+        asked.add(poll)
+        return None
 
-    @settings(max_examples=50, deadline=None, database=None, derandomize=True)
+    return method
+
+
+def test_the_messages_above_go_every_way() -> None:
+    ways: Counter[str] = Counter()
+    columns, loose, take_sound = _Groups.columns, _Decoder._add_loose, _Decoder._take_sound
+
+    def seen_columns(groups: _Groups, poll: str) -> Columns | None:
+        found = columns(groups, poll)
+        ways["unsound" if found is None else "sound"] += 1
+        return found
+
+    def seen_loose(self: _Decoder, number: int, message: Received) -> None:
+        ways["loose"] += 1
+        loose(self, number, message)
+
+    def seen_take_sound(self: _Decoder, *arguments: Any) -> int:
+        taken = take_sound(self, *arguments)
+        ways["some taken" if taken else "none taken"] += 1
+        return taken
+
+    @settings(max_examples=60, deadline=None, database=None, derandomize=True)
     @given(messages())
     def look(content: bytes) -> None:
-        with mock.patch.object(decoder._Decoder, way, seen):
-            decode([content])
+        decode([content])
 
-    look()
-    assert any(taken)
-    assert way == "_take_votes" or not all(taken)
+    with (
+        mock.patch.object(_Groups, "columns", seen_columns),
+        mock.patch.object(_Decoder, "_add_loose", seen_loose),
+        mock.patch.object(_Decoder, "_take_sound", seen_take_sound),
+    ):
+        look()
+    assert set(ways) == {"sound", "unsound", "loose", "some taken", "none taken"}

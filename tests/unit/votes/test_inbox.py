@@ -39,6 +39,7 @@ class Office:
         inbox = Inbox(self.backend.puller("votes"), self, "votes-dead")
         await self.backend.publisher.publish("votes", [Outgoing(content, {}) for content in contents])
         messages = await self.backend.puller("votes").pull(100)
+        inbox.receive(messages)
         inbox.take(messages, [message.publish_time for message in messages], decoder.decode(messages))
         return inbox
 
@@ -122,6 +123,7 @@ def test_a_flush_beside_a_publish_that_is_out_loses_no_letter(
         inbox = Inbox(office.backend.puller("votes"), office, "votes-dead")
         both = [Outgoing(b"one", {}), Outgoing(b"another", {})]
         message = Received("ack", "id", 1, b"", {})
+        inbox.receive([message])
         inbox.take([message], [1], Decoded((), {inbox.next_number: 0}, {inbox.next_number: both}, []))
         running = asyncio.create_task(inbox.run())
         await asyncio.sleep(0.5)

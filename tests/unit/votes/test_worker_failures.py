@@ -208,6 +208,6 @@ def test_what_is_remembered_of_messages_let_go_is_bounded(
         async with Running(pipeline.worker()) as running:
             await asyncio.sleep(3)
             assert running.worker.health().body["newer_version"] == 5_000
-            assert len(running.worker._let_go_ids) == 4_000
+            assert len(running.worker._admission._let_go_ids) == 4_000
 
     tally_loop.run(main())

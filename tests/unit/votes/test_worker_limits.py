@@ -54,6 +54,7 @@ def take(inbox: Inbox, messages: Sequence[Received], *, votes: int = 1, letters:
     """Hold messages with so many votes and such dead letters each; return their numbers."""
     numbers = range(inbox.next_number, inbox.next_number + len(messages))
     decoded = Decoded((), dict.fromkeys(numbers, votes), {number: list(letters) for number in numbers if letters}, [])
+    inbox.receive(messages)
     inbox.take(messages, [message.publish_time for message in messages], decoded)
     return numbers
 
