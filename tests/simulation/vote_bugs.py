@@ -20,8 +20,8 @@ BUGS = (
         (
             votes(
                 "inbox",
-                "            if votes is None:\n                continue\n",
-                "            if votes is None:\n                continue\n"
+                "                self._bytes -= len(message.data)\n                continue\n",
+                "                self._bytes -= len(message.data)\n                continue\n"
                 "            seen = self.__dict__.setdefault('seen', set())\n"
                 "            votes = 0 if message.message_id in seen else votes\n"
                 "            seen.add(message.message_id)\n",
@@ -134,8 +134,8 @@ BUGS = (
         (
             votes(
                 "decoder",
-                "        count = len(group.choices)\n        if len(ballots) != count * BALLOT_BYTES",
-                "        count = len(group.choices)\n        if count or len(ballots) != count * BALLOT_BYTES",
+                "        if len(group.ballots) != count * BALLOT_BYTES",
+                "        if count or len(group.ballots) != count * BALLOT_BYTES",
             ),
         ),
     ),
