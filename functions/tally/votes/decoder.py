@@ -188,20 +188,18 @@ class _Decoder:
             except _UNDECODABLE:
                 self._rest(number).groups.append(raw)
                 continue
-            if votes + len(group.choices) > limits.MESSAGE_VOTES:
+            votes += len(group.choices)
+            if votes > limits.MESSAGE_VOTES:
                 self._rest(number).groups.append(raw)
             else:
-                votes += self._take_sound(number, group, raw)
+                self._take_sound(number, group, raw)
 
-    def _take_sound(self, number: int, group: Group | _LooseGroup, raw: bytes) -> int:
-        """Take in the sound votes of a group and return how many they are.
-
-        The rest of it, or all of it if its columns disagree, cannot be counted.
-        """
+    def _take_sound(self, number: int, group: Group | _LooseGroup, raw: bytes) -> None:
+        """Take in the sound votes of a group. The rest of it, or all if its columns disagree, cannot be counted."""
         count = len(group.choices)
         if len(group.ballots) != count * BALLOT_BYTES or len(group.accepted_at) != count:
             self._rest(number).groups.append(raw)
-            return 0
+            return
         sound, bad = (_LooseGroup(group.poll, group.options, b"", [], []) for _ in range(2))
         for row, (choice, instant) in enumerate(zip(group.choices, group.accepted_at, strict=True)):
             part = sound if _within(choice, len(group.options)) and _within(instant, INSTANT_LIMIT) and instant else bad
@@ -213,7 +211,6 @@ class _Decoder:
         of_poll.owners.append(number)
         if bad.choices:
             self._rest(number).votes.append(bad)
-        return len(sound.choices)
 
     def _rest(self, number: int) -> _Rest:
         return self.rests.setdefault(number, _Rest())
@@ -235,8 +232,8 @@ def _votes(message: Message) -> int:
     return sum(len(group.choices) for group in message.groups)
 
 
-def _lengths(columns: Sequence[Sized]) -> NDArray[np.intp]:
-    return np.fromiter(map(len, columns), np.intp, len(columns))
+def _lengths(columns: Iterable[Sized]) -> NDArray[np.intp]:
+    return np.fromiter(map(len, columns), np.intp)
 
 
 def _joined(columns: Iterable[Sequence[int]], dtype: type[Number]) -> NDArray[Number]:
