@@ -21,6 +21,7 @@ from tally.logs import event
 from tally.retry import full_jitter
 from tally.votes.counter import Counter, Purged
 from tally.votes.ledger import SEGMENT_RECORDS, Full, NewerFormat
+from tally.votes.poll import Poll
 from tally.votes.records import Mask, Records, join
 
 PERIOD = 1.0
@@ -76,8 +77,8 @@ class Desk(Protocol):
 
 
 class Lane:
-    def __init__(self, poll_id: str, partition: int, counter: Counter, desk: Desk, random: Random) -> None:
-        self.poll_id = poll_id
+    def __init__(self, poll: Poll, partition: int, counter: Counter, desk: Desk, random: Random) -> None:
+        self.poll = poll
         self.partition = partition
         self.counter = counter
         self.waiting: list[Waiting] = []
@@ -137,7 +138,7 @@ class Lane:
         await self.counter.refresh()
         for ballot, sequence in self._suspects.items():
             self._suspects[ballot] = self.counter.sequence if sequence is None else sequence
-        if self.counter.is_new and not await self._desk.may_insert(self.poll_id, batch.newest):
+        if self.counter.is_new and not await self._desk.may_insert(self.poll.id, batch.newest):
             self._remove(batch, np.ones(len(batch), np.bool_))
             self._desk.refuse(self, batch, "poll-deleted")
             return
@@ -173,7 +174,7 @@ class Lane:
 
     async def _rejected(self, batch: Waiting, error: Rejected) -> None:
         """The store will never take this commit: read again, with half of it; a lone vote waits for its neighbours."""
-        event("commit-rejected", level=logging.ERROR, poll=self.poll_id, partition=self.partition, reason=error.message)
+        event("commit-rejected", level=logging.ERROR, poll=self.poll.id, partition=self.partition, reason=error.message)
         if len(batch) > 1:
             self._limit = (min(self._limit, len(batch)) + 1) // 2
             self._next_commit = self._time()
@@ -200,12 +201,12 @@ class Lane:
         """The shard was deleted under us, with its poll: the votes are dead letters, and no new shard may be made."""
         self.counter.drop()
         try:
-            may_insert = await self._desk.may_insert(self.poll_id, self._time())
+            may_insert = await self._desk.may_insert(self.poll.id, self._time())
         except TallyError as error:
             await self._failed(error)
         else:
             if may_insert:
-                await self._failed(Purged(f"the shard of {self.poll_id}:{self.partition} is gone but its poll is not"))
+                await self._failed(Purged(f"the shard of {self.poll.id}:{self.partition} is gone but its poll is not"))
             else:
                 self._remove(batch, np.ones(len(batch), np.bool_))
                 self._desk.refuse(self, batch, "poll-deleted")
@@ -218,7 +219,7 @@ class Lane:
         event(
             "lane-parked" if self.parked else "commit-failed",
             level=logging.ERROR if self.parked else logging.WARNING,
-            poll=self.poll_id,
+            poll=self.poll.id,
             partition=self.partition,
             failures=self.failures,
             problem=self.problem,

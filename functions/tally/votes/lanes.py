@@ -111,7 +111,9 @@ class Lanes:
                 loads=self._loads,
                 fold_from=ledger.folds_from(self._fold_from, partition),
             )
-            lane = Lane(poll.id, partition, counter, self, self._random)
+            lane = Lane(poll, partition, counter, self, self._random)
+        elif len(poll.options) > len(lane.poll.options):
+            lane.poll = poll  # its records name options by their numbers, which never change
         self.lanes[key] = lane  # last: the order of the dict is that of use
         return lane
 
@@ -137,7 +139,7 @@ class Lanes:
             del self.lanes[key]
             self._evicted[key] = now
             used -= lane.counter.nbytes + _LANE_BYTES
-            event("partition-evicted", poll=lane.poll_id, partition=lane.partition, ballots=lane.counter.ballots)
+            event("partition-evicted", poll=lane.poll.id, partition=lane.partition, ballots=lane.counter.ballots)
         self._evicted = {key: at for key, at in self._evicted.items() if now - at < _THRASH_SECONDS}
 
     def parked(self) -> list[Lane]:
@@ -157,13 +159,11 @@ class Lanes:
         self._watch.failed(error)
 
     def refuse(self, lane: Lane, votes: Waiting, reason: str) -> None:
-        known = self._polls.held(lane.poll_id)
-        assert known is not None and known.poll is not None, "a lane's poll was judged by its definition"
-        options = tuple(option.id for option in known.poll.options)
+        options = tuple(option.id for option in lane.poll.options)
         records = votes.records
         self.dead_letter(
             Columns(
-                lane.poll_id, options, records.high, records.low, records.options, records.accepted_at, votes.owner
+                lane.poll.id, options, records.high, records.low, records.options, records.accepted_at, votes.owner
             ),
             reason,
         )

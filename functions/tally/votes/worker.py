@@ -120,9 +120,9 @@ class Worker:
             "dead_letters": self._inbox.dead_letters,
             "newer_version": self._admission.newer_messages,
             "partitions": len(self._lanes.lanes),
-            "parked": [{"poll": lane.poll_id, "partition": lane.partition, "problem": lane.problem} for lane in parked],
+            "parked": [{"poll": lane.poll.id, "partition": lane.partition, "problem": lane.problem} for lane in parked],
             "filling": [
-                {"poll": lane.poll_id, "partition": lane.partition, "ballots": lane.counter.ballots}
+                {"poll": lane.poll.id, "partition": lane.partition, "ballots": lane.counter.ballots}
                 for lane in self._lanes.lanes.values()
                 if lane.counter.ballots >= full
             ],

@@ -135,6 +135,30 @@ def test_a_ledger_that_is_gone_while_its_poll_is_not_is_told_and_no_vote_of_it_r
     tally_loop.run(main())
 
 
+def test_votes_for_a_poll_that_vanished_with_its_ledger_become_letters_that_name_their_options(
+    tally_loop: VirtualLoop,
+) -> None:
+    async def main() -> None:
+        store = FakeStore()
+        pipeline, _ = scripted(store)
+        made = poll("p", partitions=1)
+        await pipeline.prepare(made)
+        await pipeline.publish(votes(made, range(10), pipeline.clock.now()))
+        async with Running(pipeline.worker()) as running:
+            await asyncio.sleep(5)
+            await store.commit([Delete(key=key) for key in list(store.entities)])
+            await pipeline.publish(votes(made, range(10, 20), pipeline.clock.now()))
+            await asyncio.sleep(30)
+            assert not running.worker._inbox.busy
+        letters = await pipeline.dead_letters()
+        assert {letter.attributes["reason"] for letter in letters} == {"poll-deleted"}
+        decoded = decoder.decode([Received("", "", 1, letter.data, {}) for letter in letters])
+        (columns,) = decoded.columns
+        assert (len(columns), set(columns.options)) == (10, {"red", "blue"})
+
+    tally_loop.run(main())
+
+
 def test_a_shutdown_in_which_nothing_answers_ends_in_time(
     tally_loop: VirtualLoop, caplog: pytest.LogCaptureFixture
 ) -> None:
