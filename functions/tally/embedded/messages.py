@@ -109,7 +109,7 @@ def create_subscription(transaction: Transaction, subscription: str, topic: str)
 
 
 class Housekeeper:
-    """Drops messages past the retention, and frees leases that a step of the clock has put too far ahead.
+    """Drops messages past the retention, and frees what a clock set back has put ahead: new messages, and long leases.
 
     A wrong clock that is set right makes votes that wait look weeks old. So from when this process began time counts by
     a clock that nobody sets, and votes that looked old already have PATIENCE_SECONDS to be counted.
@@ -126,9 +126,9 @@ class Housekeeper:
             now = min(transaction.now, self._began_at + round(elapsed * SECOND))
             _drop(transaction, now - RETENTION_SECONDS * SECOND)
         transaction.execute(
-            "UPDATE delivery SET available_at = ? "
-            "WHERE subscription IN (SELECT id FROM subscription) AND available_at > ?",
-            (transaction.now, transaction.now + ACK_DEADLINE_SECONDS_MAX * SECOND),
+            "UPDATE delivery SET available_at = ? WHERE subscription IN (SELECT id FROM subscription) "
+            "AND available_at > ? AND (attempt = 0 OR available_at > ?)",
+            (transaction.now, transaction.now, transaction.now + ACK_DEADLINE_SECONDS_MAX * SECOND),
         )
 
 

@@ -182,6 +182,18 @@ async def test_a_clock_set_back_delays_a_lease_by_no_more_than_the_longest_deadl
     assert len(await _pull(backend)) == 1
 
 
+async def test_a_clock_set_back_by_minutes_keeps_no_new_message_from_a_worker_that_starts(
+    backend: SqliteBackend, clock: HandClock
+) -> None:
+    """One that ends when nothing is left would say so, although votes wait; a lease goes on as it was."""
+    await _publish(backend, b"leased")
+    await _pull(backend)
+    await _publish(backend, b"new")
+    clock.at -= 300 * SECOND
+    await backend.write(Steady(clock).house.keep)
+    assert [message.data for message in await _pull(backend)] == [b"new"]
+
+
 @pytest.mark.parametrize(("data", "attributes"), [(b"", {}), ("text", {}), (b"a", {"n": 1}), (b"a", {1: "n"})])
 async def test_a_message_that_the_service_refuses_is_rejected(
     backend: SqliteBackend, data: Any, attributes: Any
