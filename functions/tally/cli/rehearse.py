@@ -64,8 +64,20 @@ class Rehearsal:
 @server_options
 @json_option
 @click.option("--admin-url", help="Address of function `admin`, where it is another one.")
-@click.option("--votes", type=click.IntRange(1, MOST_VOTES), default=10_000, show_default=True)
-@click.option("--minutes", type=click.FloatRange(0.01, MOST_MINUTES), default=1.0, show_default=True)
+@click.option(
+    "--votes",
+    type=click.IntRange(1, MOST_VOTES),
+    default=10_000,
+    show_default=True,
+    help="Votes in all, each of another voter.",
+)
+@click.option(
+    "--minutes",
+    type=click.FloatRange(0.01, MOST_MINUTES),
+    default=1.0,
+    show_default=True,
+    help="Minutes in which they are sent, evenly.",
+)
 @click.option(
     "--list-size",
     type=click.IntRange(1, int(limits.VOTES_PER_REQUEST)),
@@ -93,8 +105,9 @@ def rehearse(
 ) -> None:
     """Send votes to your own deployment or `make run`, evenly, and check that each was counted once.
 
-    The poll that it makes is deleted in the end, also when it is interrupted; its id stays taken. Exit code 1 if not
-    every vote was sent in time, accepted, and counted once.
+    The poll that it makes is deleted in the end, also when it is interrupted; its id stays taken, and its ledger stays
+    until `tally purge` may remove it, a month later. Exit code 1 if not every vote was sent in time, accepted, and
+    counted once; 130 if it was interrupted.
 
     \b
     Example:
