@@ -19,8 +19,13 @@ WARM_UP_VOTES_PER_COMMIT = 2
 @click.command()
 @json_option
 @click.option("--votes", type=click.IntRange(1, 10**12), required=True, help="Votes of the event, all for one poll.")
+@click.option("--minutes", type=click.FloatRange(0.1, 44_640), required=True, help="Minutes in which they come.")
 @click.option(
-    "--minutes", type=click.FloatRange(0.1, 44_640), required=True, help="Minutes in which most of them come."
+    "--peak",
+    type=click.FloatRange(1, 1_000),
+    default=1.0,
+    show_default=True,
+    help="How many times the mean rate the busiest minute has.",
 )
 @click.option(
     "--region",
@@ -30,17 +35,18 @@ WARM_UP_VOTES_PER_COMMIT = 2
     metavar="REGION",
     help="Region, for its prices and quotas.",
 )
-def plan(as_json: bool, votes: int, minutes: float, region: str) -> None:
+def plan(as_json: bool, votes: int, minutes: float, peak: float, region: str) -> None:
     """Say what an event needs, what to deploy for it, what it costs; and which limit binds first.
 
-    A model on list prices and default quotas. Votes come in a rush: give the minutes in which most of them come, not
-    the evening. What it says to deploy bears twice that rate for a while.
+    A model on list prices and default quotas. Votes come in a rush: give the minutes in which most of them come, or a
+    --peak. What it says to deploy bears bursts of twice the busiest minute's rate.
 
     \b
-    Example:
+    Examples:
       tally plan --votes 10000000 --minutes 5
+      tally plan --votes 10000000 --minutes 180 --peak 40 --region europe-west1
     """
-    found = scale.plan(votes, minutes, region)
+    found = scale.plan(votes, minutes, region, peak)
     if as_json:
         shares = {bound.name: round(bound.share, 4) for bound in found.bounds}
         costs = {cost.part: round(cost.dollars, 2) for cost in found.costs}
@@ -62,7 +68,7 @@ def _needs(found: Plan) -> Table:
     size = deployed.worker
     table = _table("what", "how many")
     for name, value in (
-        ("votes a second", _number(found.votes_per_second)),
+        ("votes a second" if found.peak == 1 else "votes a second, at the peak", _number(found.votes_per_second)),
         ("in bursts that it bears", _number(scale.BURST * found.votes_per_second)),
         ("function instances of 1 vCPU", f"{found.instances:,}"),
         ("partitions of the poll", f"{found.partitions:,}"),
@@ -115,8 +121,9 @@ def _steps(found: Plan) -> Iterator[str]:
         yield "\nWhere it is deployed already, Terraform leaves the workers' count alone:\n"
         yield f"make scale WORKERS={deployed.workers} PROJECT=…"
     if found.warm_up_minutes:
+        commits_per_minute = found.writes_per_second / scale.WRITES_PER_COMMIT * 60
         at_once = ceil(found.partitions / default_partitions(None))
-        votes = round(WARM_UP_VOTES_PER_COMMIT * found.commits / found.minutes * found.warm_up_minutes / at_once)
+        votes = round(WARM_UP_VOTES_PER_COMMIT * commits_per_minute * found.warm_up_minutes / at_once)
         yield f"\nThe warm-up, {at_once} of these at once, just before:\n"
         yield f"tally rehearse --votes {votes} --minutes {found.warm_up_minutes} --url …"
     partitions = f" --partitions {found.partitions}" if found.partitions != default_partitions(found.votes) else ""

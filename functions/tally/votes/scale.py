@@ -1,7 +1,7 @@
 """What an event needs: so many votes, in so many minutes. A rate model, pure; SCALE.md says what it rests on.
 
 Each bound says how much of a limit the event takes; the one that takes most binds first. Above 1 it does not fit as it
-is, and the bound says what helps. What is deployed bears bursts of BURST times the mean rate.
+is, and the bound says what helps. Sizes are for the busiest minute, and bear bursts of BURST times its rate.
 """
 
 from collections.abc import Iterator
@@ -69,13 +69,16 @@ class Cost(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """`workers` are those of all `streams`, of which the busiest keeps `busy_workers` at work; `ledger_bytes`: in each.
-    `polls`: as few as take so many votes; the rest of the plan is as if one did. `messages`, `commits` and `writes` (of
-    entities, deletes included) are those of the whole event; `drain_seconds`: from the last vote to its count."""
+    """`votes_per_second` are those of the busiest minute, `peak` times the mean; so are
+    `messages_per_second` and `writes_per_second`. `workers` are those of all `streams`, of which the busiest keeps
+    `busy_workers` at work; `ledger_bytes`: in each. `polls`: as few as take so many votes; the rest of the plan is as
+    if one did. `messages`, `commits` and `writes` (of entities, deletes included) are those of the whole event;
+    `drain_seconds`: from the last vote to its count."""
 
     votes: int
     minutes: float
     region: str
+    peak: float
     votes_per_second: float
     instances: int
     partitions: int
@@ -86,6 +89,8 @@ class Plan:
     deployment: Deployment
     polls: int
     warm_up_minutes: int
+    messages_per_second: float
+    writes_per_second: float
     messages: float
     commits: float
     writes: float
@@ -124,10 +129,10 @@ class _Flow(NamedTuple):
     workers: float
 
 
-def plan(votes: int, minutes: float, region: str) -> Plan:
-    """Plan an event of one poll; `region` is one of `prices.REGIONS`."""
+def plan(votes: int, minutes: float, region: str, peak: float = 1) -> Plan:
+    """Plan an event of one poll; `region` is one of `prices.REGIONS`; the busiest minute has `peak` times the mean."""
     seconds = minutes * 60
-    rate = votes / seconds
+    rate = peak * votes / seconds
     instances = ceil(rate / VOTES_PER_INSTANCE_SECOND)
     partitions = _partitions(votes, rate)
     flow = _flow(votes, rate, instances, partitions)
@@ -141,12 +146,14 @@ def plan(votes: int, minutes: float, region: str) -> Plan:
         max_instances=max(MAX_INSTANCES, BURST * instances),
         concurrency=_concurrency(streams),
     )
-    commits = min(messages, partitions * COMMITS_PER_PARTITION_SECOND * deployment.workers)
-    writes = commits * WRITES_PER_COMMIT
+    most = partitions * COMMITS_PER_PARTITION_SECOND * deployment.workers
+    writes = min(messages, most) * WRITES_PER_COMMIT
+    commits = min(messages / peak, most) * seconds
     return Plan(
         votes=votes,
         minutes=minutes,
         region=region,
+        peak=peak,
         votes_per_second=rate,
         instances=instances,
         partitions=partitions,
@@ -157,9 +164,11 @@ def plan(votes: int, minutes: float, region: str) -> Plan:
         deployment=deployment,
         polls=ceil(votes / MOST_VOTES_PER_POLL),
         warm_up_minutes=RAMP_MINUTES * max(0, ceil(log(writes / RAMP_START, RAMP_STEP))),
-        messages=messages * seconds,
-        commits=commits * seconds,
-        writes=writes * seconds,
+        messages_per_second=messages,
+        writes_per_second=writes,
+        messages=messages / peak * seconds,
+        commits=commits,
+        writes=commits * WRITES_PER_COMMIT,
         drain_seconds=1 / COMMITS_PER_PARTITION_SECOND,
     )
 
@@ -209,19 +218,20 @@ def _bounds(one: Plan) -> Iterator[Bound]:
     yield Bound("votes of one poll", one.votes, MOST_VOTES_PER_POLL, polls)
     records = rate / one.partitions / COMMITS_PER_PARTITION_SECOND
     yield Bound("records of one commit", records, SEGMENT_RECORDS, polls)
-    sent = one.messages / one.seconds * prices.PUBSUB_LEAST_BYTES
+    sent = one.messages_per_second * prices.PUBSUB_LEAST_BYTES
     most = LARGE_REGIONS.get(one.region, PUBSUB_BYTES_PER_SECOND)
     yield Bound("bytes published a second", sent, most, "ask Google for a higher quota, or take a large region")
     warm_up = f"rehearse at this rate for {one.warm_up_minutes} minutes before"
-    yield Bound("Datastore writes a second, cold", one.writes / one.seconds, RAMP_START, warm_up)
+    yield Bound("Datastore writes a second, cold", one.writes_per_second, RAMP_START, warm_up)
     yield Bound("bytes of ledger in a worker", one.ledger_bytes, LARGEST_WORKER.ledger_bytes, polls)
 
 
 def _costs(one: Plan, region: prices.Region) -> Iterator[Cost]:
     votes, deployed, warm = one.votes, one.deployment, WARM_MINUTES * 60
-    served = votes / VOTES_PER_INSTANCE_SECOND * (prices.SERVED_VCPU + FUNCTION_GIB * prices.SERVED_GIB)
-    idle = deployed.instances * warm * (1 + FUNCTION_GIB) * prices.IDLE
-    yield Cost("function", (served + idle) * region.run + votes * prices.REQUESTS)
+    busy = votes / VOTES_PER_INSTANCE_SECOND
+    idle = deployed.instances * (one.seconds + warm) - busy
+    served = busy * (prices.SERVED_VCPU + FUNCTION_GIB * prices.SERVED_GIB) + idle * (1 + FUNCTION_GIB) * prices.IDLE
+    yield Cost("function", served * region.run + votes * prices.REQUESTS)
     yield Cost("Pub/Sub", 2 * one.messages * prices.PUBSUB_LEAST_BYTES * prices.PUBSUB_BYTE)
     worker = deployed.worker.vcpu * prices.POOL_VCPU + deployed.worker.memory_gib * prices.POOL_GIB
     yield Cost("workers", one.workers * (one.seconds + warm) * worker * region.run)

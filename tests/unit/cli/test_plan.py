@@ -50,6 +50,12 @@ def test_a_rush_that_wants_more_partitions_than_a_poll_takes_by_itself_says_how_
     assert "--expected-votes 40000000 --partitions 36\n" in shown
 
 
+def test_a_peak_is_planned_for() -> None:
+    shown = planned("--votes", "10000000", "--minutes", "180", "--peak", "45")
+    assert "votes a second, at the peak" in shown
+    assert "min_instances = 42" in shown
+
+
 def test_what_the_defaults_carry_is_not_warned_of() -> None:
     assert "would not carry" not in planned("--votes", "3000000", "--minutes", "5")
 

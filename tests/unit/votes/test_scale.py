@@ -78,6 +78,22 @@ def test_streams_are_as_many_as_keep_a_worker_within_the_largest_there_is() -> N
     assert slow.ledger_bytes <= slow.deployment.worker.ledger_bytes <= LARGEST_WORKER.ledger_bytes
 
 
+def test_a_peak_takes_the_sizes_of_its_rate_and_the_memory_of_all_votes() -> None:
+    whole, rush = scale.plan(10**7, 180, "us-central1", peak=45), scale.plan(5 * 10**6, 2, "us-central1")
+    assert whole.votes_per_second == pytest.approx(rush.votes_per_second)
+    assert (whole.instances, whole.streams, whole.workers) == (rush.instances, rush.streams, rush.workers)
+    assert whole.ledger_bytes == 2 * rush.ledger_bytes
+    assert whole.messages == pytest.approx(2 * rush.messages)
+
+
+def test_a_peak_costs_what_stands_ready_for_it() -> None:
+    even, peaked = (scale.plan(10**7, 180, "us-central1", peak=peak) for peak in (1, 45))
+    assert peaked.dollars > even.dollars
+    assert [cost.dollars for cost in peaked.costs if cost.part == "Datastore"] == [
+        pytest.approx(cost.dollars) for cost in even.costs if cost.part == "Datastore"
+    ]
+
+
 def test_what_is_deployed_holds_the_ledger_wherever_the_bound_says_so() -> None:
     for power in range(13):
         one = scale.plan(10**power, 5, "us-central1")
@@ -216,7 +232,7 @@ BOUNDS = {bound.name: bound for bound in MOST.bounds}
         f"{limits.PARTITIONS} partitions of {limits.VOTES_PER_PARTITION:,} expected ballots are"
         f" {scale.MOST_VOTES_PER_POLL // 10**6} million, so it wants two polls",
         f"{MOST.streams} of {limits.STREAMS}. Past that",
-        f"{at_least(MOST.messages / 300, 100_000)} publishes a second",
+        f"{at_least(MOST.messages_per_second, 100_000)} publishes a second",
     ],
 )
 def test_the_page_s_words_have_the_code_s_numbers(words: str) -> None:
