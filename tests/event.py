@@ -35,7 +35,8 @@ OPTIONS = ("red", "green", "blue")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Votes come at random moments, evenly in the mean. `first_quota`: Datastore writes a second on a cold kind."""
+    """Votes come at random moments, evenly in the mean. `workers` are those of each stream; `first_quota`: Datastore
+    writes a second on a cold kind."""
 
     votes: int
     minutes: float

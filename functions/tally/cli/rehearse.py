@@ -149,11 +149,11 @@ def _poll(admin: Client, votes: int) -> Iterator[str]:
     definition = {"id": poll, "title": "A rehearsal", "options": options, "expected_votes": votes}
     try:
         admin.call("POST", "/v1/polls", definition).json()
-    except Unreachable:
-        _deleted(admin, poll)  # its making may have lost no more than the answer
+    except (Unreachable, KeyboardInterrupt):
+        _deleted(admin, poll)  # it may be there, though no answer came
         raise
-    click.echo(f"rehearsing with the poll {poll}, which is deleted in the end", err=True)
     try:
+        click.echo(f"rehearsing with the poll {poll}, which is deleted in the end", err=True)
         yield poll
     except KeyboardInterrupt:
         click.echo("interrupted: the poll is deleted", err=True)

@@ -221,7 +221,7 @@ def _bounds(one: Plan) -> Iterator[Bound]:
     sent = one.messages_per_second * prices.PUBSUB_LEAST_BYTES
     most = LARGE_REGIONS.get(one.region, PUBSUB_BYTES_PER_SECOND)
     yield Bound("bytes published a second", sent, most, "ask Google for a higher quota, or take a large region")
-    warm_up = f"rehearse at this rate for {one.warm_up_minutes} minutes before"
+    warm_up = f"rehearsals for {one.warm_up_minutes} minutes before it"
     yield Bound("Datastore writes a second, cold", one.writes_per_second, RAMP_START, warm_up)
     yield Bound("bytes of ledger in a worker", one.ledger_bytes, LARGEST_WORKER.ledger_bytes, polls)
 
