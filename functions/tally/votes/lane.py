@@ -71,9 +71,16 @@ class Desk(Protocol):
 
     def still_held(self, owners: NDArray[np.intp]) -> Mask: ...
 
-    async def may_insert(self, poll_id: str, pulled_at: float) -> bool:
-        """Read the definition if it was last read before `pulled_at`; tell whether a new shard may be made."""
+    async def may_insert(self, lane: "Lane", pulled_at: float) -> bool:
+        """Read the definition if it was last read before `pulled_at`; tell whether a new shard may be made.
+
+        Raises Replaced if it is another poll now than the lane's.
+        """
         ...
+
+
+class Replaced(Exception):
+    """Another poll has the id: votes were judged by a definition that is gone."""
 
 
 class Lane:
@@ -126,6 +133,8 @@ class Lane:
                 await self._rejected(batch, error)
             except Purged:
                 await self._purged(batch)
+            except Replaced:
+                self._replaced()
             except UnsafeStore:
                 raise
             except (Full, NewerFormat) as error:
@@ -138,7 +147,7 @@ class Lane:
         await self.counter.refresh()
         for ballot, sequence in self._suspects.items():
             self._suspects[ballot] = self.counter.sequence if sequence is None else sequence
-        if self.counter.is_new and not await self._desk.may_insert(self.poll.id, batch.newest):
+        if self.counter.is_new and not await self._desk.may_insert(self, batch.newest):
             self._remove(batch, np.ones(len(batch), np.bool_))
             self._desk.refuse(self, batch, "poll-deleted")
             return
@@ -201,7 +210,9 @@ class Lane:
         """The shard was deleted under us, with its poll: the votes are dead letters, and no new shard may be made."""
         self.counter.drop()
         try:
-            may_insert = await self._desk.may_insert(self.poll.id, self._time())
+            may_insert = await self._desk.may_insert(self, self._time())
+        except Replaced:
+            self._replaced()
         except TallyError as error:
             await self._failed(error)
         else:
@@ -210,6 +221,13 @@ class Lane:
             else:
                 self._remove(batch, np.ones(len(batch), np.bool_))
                 self._desk.refuse(self, batch, "poll-deleted")
+
+    def _replaced(self) -> None:
+        """Let every vote come again, to be judged by the definition of the poll that has the id now."""
+        event("poll-replaced", level=logging.ERROR, poll=self.poll.id, partition=self.partition)
+        for part in self.waiting:
+            self._desk.let_go(part.owner)
+        self.waiting = []
 
     async def _failed(self, error: TallyError) -> None:
         self.failures += 1

@@ -19,7 +19,7 @@ from tally.votes.counter import Counter
 from tally.votes.dead_letter import refused
 from tally.votes.inbox import Inbox
 from tally.votes.known_polls import KnownPolls
-from tally.votes.lane import Lane, Waiting
+from tally.votes.lane import Lane, Replaced, Waiting
 from tally.votes.poll import Poll
 from tally.votes.purge import PURGE_AFTER
 from tally.votes.records import Mask, Records
@@ -100,7 +100,7 @@ class Lanes:
     def _lane(self, poll: Poll, partition: int) -> Lane:
         key = (poll.id, partition)
         lane = self.lanes.pop(key, None)
-        if lane is None:
+        if lane is None or (poll is not lane.poll and not poll.continues(lane.poll)):
             if self._time() - self._evicted.pop(key, float("-inf")) < _THRASH_SECONDS:
                 self.thrashed_at = self._time()
             counter = Counter(
@@ -190,8 +190,10 @@ class Lanes:
     def parked_too_much(self) -> bool:
         return self._inbox.over_share(part.owner for lane in self.parked() for part in lane.waiting)
 
-    async def may_insert(self, poll_id: str, pulled_at: float) -> bool:
-        known = self._polls.held(poll_id)
+    async def may_insert(self, lane: Lane, pulled_at: float) -> bool:
+        known = self._polls.held(lane.poll.id)
         if known is None or known.sent < pulled_at:
-            known = await self._polls.read(poll_id)
+            known = await self._polls.read(lane.poll.id)
+        if known.poll is not None and not known.poll.continues(lane.poll):
+            raise Replaced
         return known.poll is not None and self._clock.now() < known.poll.deleted_at + _PURGEABLE_AFTER

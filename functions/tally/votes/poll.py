@@ -50,6 +50,11 @@ class Poll(msgspec.Struct, frozen=True, kw_only=True):
     key_version: str
     revision: int = 1
 
+    def continues(self, before: "Poll") -> bool:
+        """Tell whether it is a later state of that poll, and not another one under its id, of a store made anew."""
+        fixed = (self.created_at, self.revote, self.partitions) == (before.created_at, before.revote, before.partitions)
+        return fixed and all(new.id == old.id for new, old in zip(self.options, before.options, strict=False))
+
     @property
     def ends_at(self) -> int:
         return min(self.closes_at, self.deleted_at)

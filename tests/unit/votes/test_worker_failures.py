@@ -135,6 +135,31 @@ def test_a_ledger_that_is_gone_while_its_poll_is_not_is_told_and_no_vote_of_it_r
     tally_loop.run(main())
 
 
+@pytest.mark.parametrize("seen", [True, False], ids=["a partition held", "a new partition"])
+def test_votes_judged_by_the_definition_of_a_poll_that_was_replaced_are_judged_again(
+    tally_loop: VirtualLoop, seen: bool
+) -> None:
+    async def main() -> None:
+        store = FakeStore()
+        pipeline, _ = scripted(store)
+        made = poll("p", ["red", "blue"], partitions=1)
+        await pipeline.prepare(made)
+        async with Running(pipeline.worker()) as running:
+            if seen:
+                await pipeline.publish(votes(made, range(10), pipeline.clock.now()))
+            else:
+                await running.worker._polls.read("p")
+            await asyncio.sleep(5)
+            await store.commit([Delete(key=key) for key in list(store.entities)])
+            again = poll("p", ["blue", "red"], partitions=1)
+            await pipeline.prepare(again)
+            await pipeline.publish(votes(again, range(10, 20), pipeline.clock.now(), "red"))
+            await asyncio.sleep(60)
+        assert await pipeline.totals(again) == {"blue": 0, "red": 10}
+
+    tally_loop.run(main())
+
+
 def test_votes_for_a_poll_that_vanished_with_its_ledger_become_letters_that_name_their_options(
     tally_loop: VirtualLoop,
 ) -> None:
