@@ -4,7 +4,7 @@ Whatever becomes of a commit, what is held stays a true prefix of the ledger. So
 outcome take one path: the next `refresh` reads the shard and the segments above the own sequence and takes them in.
 
 Only a store that goes back behind what it confirmed (restored, or an emulator without its data) breaks that. What is
-held then agrees with no ledger, and is loaded anew.
+held then agrees with no ledger: it is Purged.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _PROVEN_SECONDS = 2.0
 
 
 class Purged(TallyError):
-    """The shard is gone although it was there: the poll's ledger was purged."""
+    """The shard held is gone: the poll's ledger was purged, or the store went back and has none, or another."""
 
     code = "purged"
 
@@ -124,7 +124,8 @@ class Counter:
         while entity := found.get(self.key):
             shard = ledger.parse_shard(entity)
             if start and not ledger.continues(held.shard, shard):
-                return await self._load_anew(held)
+                event("ledger-went-back", level=logging.CRITICAL, shard=str(self.key[0][1]), sequence=start)
+                raise Purged(f"shard {self.key} is no continuation of the one held, of sequence {start}")
             wanted = [segment for segment in shard.segments if segment.sequence > start]
             missing = False
             for part in ledger.lookups([segment for segment in wanted if segment.sequence not in taken]):
@@ -142,14 +143,6 @@ class Counter:
         if start:
             raise Purged(f"shard {self.key} is gone; sequence {start} was held")
         return held
-
-    async def _load_anew(self, held: Partition) -> Partition:
-        """Take the ledger that is there for another than the one held, of which it is no continuation."""
-        event("ledger-went-back", level=logging.CRITICAL, shard=str(self.key[0][1]), sequence=held.shard.sequence)
-        async with self._loads:
-            found = await self._read(Partition())
-        self._own_sequence = found.shard.sequence
-        return found
 
     async def _segments(self, part: Sequence[Segment], found: dict[Key, Entity]) -> dict[int, Entity]:
         """Return those of the segments that exist, by sequence; `found` is what an earlier lookup brought."""

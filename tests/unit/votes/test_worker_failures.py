@@ -13,6 +13,7 @@ from tally.testing.clock import VirtualClock
 from tally.testing.loop import VirtualLoop
 from tally.testing.store import FakeStore
 from tally.votes import batch, decoder, keys
+from tally.votes.recount import recount
 from tests.unit.votes.pipeline import Pipeline, poll, votes
 from tests.unit.votes.scripted import ScriptedStore, once
 from tests.unit.votes.working import DOWN, Running, is_probe, shard_writes, up
@@ -156,6 +157,35 @@ def test_votes_judged_by_the_definition_of_a_poll_that_was_replaced_are_judged_a
             await pipeline.publish(votes(again, range(10, 20), pipeline.clock.now(), "red"))
             await asyncio.sleep(60)
         assert await pipeline.totals(again) == {"blue": 0, "red": 10}
+
+    tally_loop.run(main())
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("options", [["red", "blue"], ["blue", "red"]], ids=["as it was", "in another order"])
+def test_after_the_store_was_wiped_the_same_voters_count_again_each_for_what_they_say(
+    tally_loop: VirtualLoop, workers: int, options: list[str]
+) -> None:
+    """One of two workers begins the ledger again; the other holds one that is no prefix of it."""
+
+    async def main() -> None:
+        store = FakeStore()
+        pipeline, _ = scripted(store)
+        made = poll("p", ["red", "blue"], partitions=1)
+        await pipeline.prepare(made)
+        stop = asyncio.Event()
+        running = [asyncio.create_task(pipeline.worker().run(stop)) for _ in range(workers)]
+        for again in (made, poll("p", options, partitions=1)):
+            await store.commit([Delete(key=key) for key in list(store.entities)])
+            await pipeline.prepare(again)
+            for number in range(10):
+                await pipeline.publish(votes(again, [number], pipeline.clock.now(), "red"))
+                await asyncio.sleep(0.7)
+            await asyncio.sleep(60)
+        stop.set()
+        assert await asyncio.gather(*running) == [0] * workers
+        assert await pipeline.totals(again) == {"red": 10, "blue": 0}
+        assert not (await recount(store, again)).differences
 
     tally_loop.run(main())
 
