@@ -8,6 +8,7 @@ STREAMS ?= 1
 SEEDS ?= 1000
 SEED ?=
 ROUNDS ?= 30
+JOBS ?= 2
 ARGS ?=
 
 .PHONY: setup demo run test infra-tools deploy plan destroy scale lint lint-all clean simulate mutants coverage bench bench-celery chaos
@@ -26,8 +27,9 @@ demo: setup
 run: setup
 	$(BIN)/python -m emulator.run --streams $(STREAMS) $(ARGS)
 
+# Side by side, as much of it is waiting; each job starts emulators of its own. JOBS=0: one after the other, for --pdb.
 test: setup
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal $(ARGS)
 
 # What tests/infra needs beside: Terraform's stand-in provider and the policy scanner, each in a venv of its own.
 infra-tools: .venv-tf/installed .venv-checkov/installed

@@ -47,11 +47,11 @@ def no_task_queue_is_connected() -> None:
     deferred.registry.connect(None)
 
 
-_MISSING = pytest.StashKey[str]()
+_NEEDED = "needs Google's emulators: "
 
 
 @pytest.fixture(scope="session")
-def emulators(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+def emulators(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
     """Give the host variables of a Datastore flavour and Pub/Sub: running ones (the environment's), or started once.
 
     Skips where an emulator is not installed, and fails there when CI is set.
@@ -69,8 +69,7 @@ def emulators(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
                 except google.Missing as error:
                     if os.environ.get("CI"):
                         pytest.fail(str(error), pytrace=False)
-                    request.config.stash[_MISSING] = str(error)
-                    pytest.skip(str(error))
+                    pytest.skip(f"{_NEEDED}{error}")
                 given.setdefault("PUBSUB_EMULATOR_HOST", started.hosts["PUBSUB_EMULATOR_HOST"])
                 smoke.check(started.hosts)
                 known[flavour] = dict(started.hosts)
@@ -98,7 +97,9 @@ def _given_datastore(flavour: google.Flavour) -> dict[str, str]:
     return {}
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say in one line why tests on Google's emulators were skipped."""
-    if missing := config.stash.get(_MISSING, None):
-        terminalreporter.write_line(f"skipped what needs Google's emulators: {missing}")
+    skips = [report.longrepr for report in terminalreporter.getreports("skipped")]
+    reasons = [skip[2] for skip in skips if isinstance(skip, tuple) and _NEEDED in skip[2]]
+    if reasons:
+        terminalreporter.write_line(f"skipped what {reasons[0].removeprefix('Skipped: ')}")
