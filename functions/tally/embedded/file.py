@@ -31,11 +31,12 @@ _NETWORK = re.compile(
     r"fuse\.(sshfs|gcsfuse|s3fs|rclone|glusterfs|juicefs|ceph)"
 )
 
-# `counter` gives versions and message ids: one row, only ever raised, so that none is used twice.
+# `counter` gives versions and message ids: one row, only ever raised, so that none is used twice. It begins at the time
+# (in µs), so that a file made anew in the place of another gives none of its versions to a worker that holds them.
 # `delivery` is apart from `message`, so that a lease rewrites 30 bytes and not the message.
 _TABLES = f"""
 CREATE TABLE counter (value INTEGER NOT NULL);
-INSERT INTO counter VALUES (0);
+INSERT INTO counter SELECT CAST((julianday('now') - 2440587.5) * 86400e6 AS INTEGER);
 
 CREATE TABLE entity (
     id INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, kind TEXT NOT NULL,

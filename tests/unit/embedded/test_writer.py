@@ -216,6 +216,19 @@ async def test_a_file_deleted_or_replaced_while_in_use_takes_no_more_writes(
     await other.close()
 
 
+async def test_a_file_made_anew_gives_no_version_of_the_one_before_it(
+    backend: SqliteBackend, settings: Settings, clock: HandClock
+) -> None:
+    """By an equal one, a worker that outlived the file would take the new ledger for the one that it holds."""
+    entity = Entity(key=(("P", "a"),), properties={})
+    before = [(await backend.store.commit([Upsert(entity)])).versions[0] for _ in range(20)]
+    for file in settings.state.iterdir():
+        file.unlink()
+    other = await embedded.open(settings, clock)
+    assert (await other.store.commit([Upsert(entity)])).versions[0] > max(before)
+    await other.close()
+
+
 async def test_a_child_of_a_fork_is_told_to_open_its_own(
     backend: SqliteBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
