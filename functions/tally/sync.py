@@ -65,7 +65,7 @@ class TaskQueues:
             if self._loop is None:
                 call.close()
                 raise ConfigError("these task queues are closed")
-            future = asyncio.run_coroutine_threadsafe(self._tracked(call), self._loop)
+            future = thread.submit(self._tracked(call), self._loop)
         return thread.wait(future, timeout)
 
     def close(self) -> None:

@@ -108,6 +108,68 @@ async def test_where_a_loop_runs_the_call_is_to_be_awaited(environ: dict[str, st
         queues.run(queues.system.pull("mail").stats())
 
 
+def test_a_coroutine_that_it_runs_cannot_wait_for_another_one_in_its_thread(queues: TaskQueues) -> None:
+    async def inner() -> int:
+        return queues.run(queues.system.pull("mail").stats()).tasks  # it would wait for itself
+
+    with pytest.raises(ConfigError, match="await the call"):
+        queues.run(inner())
+    assert queues.run(queues.system.pull("mail").stats()).tasks == 0
+
+
+class Odd(BaseException): ...
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("v"), InvalidInput("i"), TimeoutError("t"), Odd(), StopIteration(), SystemExit(3), KeyboardInterrupt()],
+)
+def test_whatever_a_coroutine_raises_passes_and_harms_no_other_call(queues: TaskQueues, error: BaseException) -> None:
+    async def raises() -> None:
+        await asyncio.sleep(0)
+        raise error
+
+    async def other() -> int:
+        begun.set()
+        await asyncio.sleep(0.05)
+        return 7
+
+    begun = threading.Event()
+    with ThreadPoolExecutor(1) as threads:
+        beside = threads.submit(queues.run, other())
+        assert begun.wait(5)
+        with pytest.raises(RuntimeError if isinstance(error, StopIteration) else type(error)) as caught:
+            queues.run(raises())
+        assert isinstance(error, StopIteration) or caught.value.args == error.args
+        assert beside.result(5) == 7
+    assert queues.run(other()) == 7
+
+
+def test_calls_of_many_threads_that_meet_a_close_end_and_are_told_so(environ: dict[str, str]) -> None:
+    queues = TaskQueues(environ)
+    begun = threading.Barrier(9)
+
+    def call(number: int) -> str:
+        begun.wait(5)
+        for _ in range(200):
+            try:
+                queues.run(asyncio.sleep(0))
+            except (ConfigError, CancelledError) as error:
+                return type(error).__name__
+        return "never closed"
+
+    def close() -> None:
+        begun.wait(5)
+        queues.close()
+
+    with ThreadPoolExecutor(9) as threads:
+        calls = [threads.submit(call, number) for number in range(7)]
+        closes = [threads.submit(close) for _ in range(2)]
+        assert {each.result(20) for each in calls} <= {"ConfigError", "CancelledError"}
+        assert [each.result(20) for each in closes] == [None, None]
+    assert deferred.registry.connected is None
+
+
 def test_a_timeout_ends_the_wait_and_the_call(queues: TaskQueues) -> None:
     ended = threading.Event()
 

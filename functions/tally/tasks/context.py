@@ -90,7 +90,7 @@ class Context:
         if self.loop is None or thread.has_loop():
             call.close()
             raise InvalidInput("this is no plain function in a worker's thread: await the call")
-        return thread.wait(asyncio.run_coroutine_threadsafe(call, self.loop), timeout)
+        return thread.wait(thread.submit(call, self.loop), timeout)
 
     def progress(self, value: object) -> None:
         """Show how far the run is: a small JSON value, seen by `status` within about a second. Never blocks."""

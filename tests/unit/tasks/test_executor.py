@@ -327,6 +327,35 @@ def test_priorities(world: World, run: Go, strict: bool) -> None:
     run(main())
 
 
+@pytest.mark.parametrize(("heavy", "room"), [(20, 1), (20, 3), (7, 1), (3, 1), (30, 8)])
+def test_a_light_queue_has_its_turn_while_a_heavy_one_never_empties(
+    world: World, run: Go, heavy: int, room: int
+) -> None:
+    """Between two turns of the light queue the heavy one has no more than its weight, and what runs meanwhile."""
+    order: list[str] = []
+
+    @world.registry.task("t")
+    async def t(queue: str) -> None:
+        order.append(queue)
+        await asyncio.sleep(1 + len(order) % 3 / 10)  # places come free one by one, at odd times
+
+    async def main() -> None:
+        for _ in range(3 * (heavy + 2 * room)):
+            await t.later(queue="heavy").call("heavy")
+        executor = world.executor({"heavy": heavy, "light": 1}, bounds=Bounds(at_least=room, at_most=room))
+        working = asyncio.ensure_future(executor.run(asyncio.Event(), until_empty=True))
+        await asyncio.sleep(3)
+        for _ in range(2):
+            await t.later(queue="light").call("light")
+        late = len(order)
+        await working
+        places = [late, *(place for place, queue in enumerate(order) if queue == "light")]
+        assert len(places) == 3
+        assert max(b - a for a, b in pairwise(places)) <= heavy + 2 * room
+
+    run(main())
+
+
 def test_concurrency_follows_the_backlog_between_its_bounds(world: World, run: Go) -> None:
     now = most = 0
 
