@@ -131,6 +131,20 @@ def test_an_event_tells_how_long_the_attempt_waited_and_ran(world: World, run: G
     assert [event.reason for event in world.told] == ["", "", "", "exhausted", "exhausted"]
 
 
+async def freeze_and_rescue(world: World) -> None:
+    """Let w1 fall silent in the midst of what is in the queue, w2 do it, and w1 wake up."""
+    frozen = Process("w1")
+    frozen.spawn(world.work("w1", seconds=1_000))
+    await asyncio.sleep(10)
+    frozen.freeze()
+    await world.work("w2", seconds=200)
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    loop.thaw(frozen)
+    await asyncio.sleep(60)
+    frozen.kill()
+
+
 def test_a_rescue_is_told_by_the_rescuer_and_the_loss_by_the_one_that_woke(world: World, run: Go) -> None:
     @world.registry.task("t")
     async def t() -> None:
@@ -140,16 +154,7 @@ def test_a_rescue_is_told_by_the_rescuer_and_the_loss_by_the_one_that_woke(world
 
     async def main() -> None:
         await t.call()
-        frozen = Process("w1")
-        frozen.spawn(world.work("w1", seconds=1_000))
-        await asyncio.sleep(10)
-        frozen.freeze()
-        await world.work("w2", seconds=200)
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, VirtualLoop)
-        loop.thaw(frozen)
-        await asyncio.sleep(60)
-        frozen.kill()
+        await freeze_and_rescue(world)
 
     run(main())
     assert [(str(event.kind), event.worker, event.attempt) for event in world.told] == [
@@ -350,19 +355,6 @@ def test_every_change_of_a_run_has_its_event_and_every_kind_of_event_happens(
 
     world.listen()
 
-    async def rescued() -> None:
-        frozen = Process("w1")
-        frozen.spawn(world.work("w1", seconds=1_000))
-        await long.call()
-        await asyncio.sleep(10)
-        frozen.freeze()
-        await world.work("w2", seconds=200)
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, VirtualLoop)
-        loop.thaw(frozen)
-        await asyncio.sleep(60)
-        frozen.kill()
-
     async def interrupted_and_cancelled() -> None:
         handles = [await endless.call() for _ in range(2)]
         stop = asyncio.Event()
@@ -376,7 +368,8 @@ def test_every_change_of_a_run_has_its_event_and_every_kind_of_event_happens(
         await handles[1].cancel()
 
     async def main() -> None:
-        await rescued()
+        await long.call()
+        await freeze_and_rescue(world)
         await interrupted_and_cancelled()
         for name in ("fine", "bad", "busy", "unwanted", "fatal"):
             await world.registry.functions[name].call()
