@@ -20,7 +20,7 @@ async def run(stage: Stage) -> Outcome:
         minutes=minutes,
         instances=plan.instances,
         partitions=plan.partitions,
-        workers=plan.workers,
+        workers=plan.deployment.workers,
         streams=plan.streams,
     )
     found = await asyncio.to_thread(play, event)
