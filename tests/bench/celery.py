@@ -41,7 +41,7 @@ class Answer(msgspec.Struct):
 async def run(stage: Stage) -> Outcome:
     if missing := _missing():
         return Outcome(skipped=f"{SECTION} is left out: {missing}")
-    tasks, votes = stage.votes(5_000, least=1_000), stage.votes(60_000, least=20_000)
+    tasks, votes = stage.votes(3_000, least=1_000), stage.votes(60_000, least=20_000)
     with _peer(stage) as peer:
         await _celery(peer, 100)  # so that its start is not in the first run
         runs = await alternate(

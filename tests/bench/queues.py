@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -53,7 +54,7 @@ Contender = Callable[[Sequence[Store], int, int], Awaitable[Rates]]
 
 async def run(stage: Stage) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="tally-bench-") as state, local("embedded", Path(state)) as here:
-        figures = await _figures("emulator", stage, stage.votes(1_000, least=200))
+        figures = await _figures("emulator", stage, stage.votes(1_000, least=400))
         figures += await _figures("embedded", replace(stage, here=here), stage.votes(4_000, least=400))
     calls = stage.votes(300, least=40)
     for workers in WORKERS:
@@ -68,20 +69,21 @@ async def run(stage: Stage) -> Outcome:
 
 
 async def _figures(backend: str, stage: Stage, tasks: int) -> list[Figure]:
-    """Compare the queue with the ceiling, at each batch size up to the tasks and each number of workers."""
+    """Compare the queue with the ceiling, at each batch size and number of workers for which there are tasks enough."""
     figures = []
     await _compared(stage.settings(), _ceiling, BATCHES[0], BATCHES[0], 1)  # nobody's turn is the store's first
-    for batch in (batch for batch in BATCHES if batch <= tasks):
-        for workers in WORKERS:
-            each = max(1, tasks // workers // batch) * batch
-            contenders = {
-                name: partial(_compared, stage.settings(), contender, batch, each, workers)
-                for name, contender in (("ceiling", _ceiling), ("ours", _ours))
-            }
-            found = await alternate(stage.repetitions, contenders)
-            for column, verb in enumerate(("added", "leased and completed")):
-                ours, ceiling = ([rates[column] for rates in found[name]] for name in ("ours", "ceiling"))
-                figures.append(_figure(f"{backend}: {verb}, {batch} at a time, workers {workers}", ours, ceiling))
+    for batch, workers in product(BATCHES, WORKERS):
+        each = tasks // workers // batch * batch
+        if not each:
+            continue
+        contenders = {
+            name: partial(_compared, stage.settings(), contender, batch, each, workers)
+            for name, contender in (("ceiling", _ceiling), ("ours", _ours))
+        }
+        found = await alternate(stage.repetitions, contenders)
+        for column, verb in enumerate(("added", "leased and completed")):
+            ours, ceiling = ([rates[column] for rates in found[name]] for name in ("ours", "ceiling"))
+            figures.append(_figure(f"{backend}: {verb}, {batch} at a time, workers {workers}", ours, ceiling))
     return figures
 
 
@@ -145,13 +147,14 @@ async def _ours(stores: Sequence[Store], batch: int, each: int) -> Rates:
     name, world = f"bench-{uuid4().hex[:8]}", World()
     queues = [PullQueue(store, name, clock=world.clock, random=world.random) for store in stores]
     await queues[0].resume()  # makes the queue
-    total, left = each * len(queues), each * len(queues)
+    total, left, ended = each * len(queues), each * len(queues), 0.0
 
     async def work(queue: PullQueue) -> None:
-        nonlocal left
+        nonlocal left, ended
         while left and (leases := await queue.lease(batch, seconds=600)):
             finished = await queue.complete_many(leases)
             left -= finished.count("done")
+            ended = time.perf_counter()
 
     start = time.perf_counter()
     await asyncio.gather(*(_add(queue, batch, each) for queue in queues))
@@ -159,7 +162,7 @@ async def _ours(stores: Sequence[Store], batch: int, each: int) -> Rates:
     await asyncio.gather(*(work(queue) for queue in queues))
     if left:
         raise RuntimeError(f"{left} of {total} tasks were not finished")
-    return Rates(added=total / (added - start), finished=total / (time.perf_counter() - added))
+    return Rates(added=total / (added - start), finished=total / (ended - added))
 
 
 async def _calls(settings: Settings, calls: int, workers: int, at_once: int = 50) -> Rates:

@@ -31,9 +31,9 @@ class Peer(NamedTuple):
 
 
 PEERS = (
-    Peer("App Engine pattern", 6_000, app_engine.work, app_engine.total),
-    Peer("streaming pull, sharded counter", 600, streaming.work, app_engine.total),
-    Peer("one entity a voter", 6_000, voter_entity.work, voter_entity.total),
+    Peer("App Engine pattern", 3_000, app_engine.work, app_engine.total),
+    Peer("streaming pull, sharded counter", 300, streaming.work, app_engine.total),
+    Peer("one entity a voter", 3_000, voter_entity.work, voter_entity.total),
 )
 OURS = "worker, 1 vote a message"
 PACKED = "worker, 100 votes a message"

@@ -26,7 +26,7 @@ _LONG_ENOUGH = 1.5
 
 
 async def run(stage: Stage) -> Outcome:
-    single, hundred = stage.votes(100_000, least=30_000), stage.votes(400_000, least=100_000)
+    single, hundred = stage.votes(80_000, least=30_000), stage.votes(300_000, least=100_000)
     beside = {size: await _side_by_side(stage, votes, size) for size, votes in ((1, single), (100, hundred))}
     others = {"10": partial(ours, stage, single, 10), "1,000": partial(ours, stage, 2 * hundred, 1_000)}
     alone = {} if stage.quick else await alternate(stage.repetitions, others)  # no ratio, no budget
