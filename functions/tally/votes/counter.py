@@ -99,13 +99,14 @@ class Counter:
         plan = ledger.plan(held, records[~done], self._revote, fold_from=self._fold_from)
         writes = plan.writes(self.key, held.version)
         self._behind = True
+        sent = self._time()
         answer = await self._store.commit(writes)
         if answer.conflict_detected:
             raise UnsafeStore(f"the store reports a conflict on {self.key} and answered OK: its version guard is off")
         self._held = plan.after(held, answer.versions[0], self._revote)
         self._behind = False
         self._own_sequence = plan.shard.sequence
-        self._proven_at = self._time()
+        self._proven_at = sent
         self.commits += 1
         return ledger.settled(self._held, records, self._revote)
 
@@ -116,8 +117,7 @@ class Counter:
 
     async def _read(self, held: Partition) -> Partition:
         """Return the partition as of a shard read now, every live segment above the held sequence taken in."""
-        start = held.shard.sequence
-        self._proven_at = self._time()
+        start, sent = held.shard.sequence, self._time()
         guesses = [keys.segment(self.key, start + ahead) for ahead in range(1, _GUESSES + 1)] if start else []
         found, _ = await read(self._store, [self.key, *guesses])
         runs, taken = held.runs, set[int]()
@@ -137,6 +137,7 @@ class Counter:
                 if start == 0:
                     runs = merge(runs)
                     _check(entity, shard, sum(map(len, runs)))
+                self._proven_at = sent  # not before: a read that fails proves nothing
                 return Partition(version=entity.version, shard=shard, runs=runs)
             # A listed segment is missing: the shard has moved (a fold) since it was read.
             found, _ = await read(self._store, [self.key])

@@ -383,6 +383,22 @@ def test_copies_alone_are_settled_by_a_shard_that_was_there_a_moment_ago(
     tally_loop.run(main())
 
 
+def test_a_read_that_fails_proves_nothing_to_the_copies_that_asked_for_it(
+    tally_loop: VirtualLoop, store: ScriptedStore
+) -> None:
+    async def main() -> None:
+        made = counter(store)
+        await commit_each(made, range(3))
+        await asyncio.sleep(2)
+        wipe(store)
+        store.on_get = once(LOST)
+        for error in (Unavailable, Purged):
+            with pytest.raises(error):
+                await count(made, voters([1]))
+
+    tally_loop.run(main())
+
+
 def test_a_shard_written_again_as_it_was_is_no_other_ledger(
     tally_loop: VirtualLoop, store: ScriptedStore, caplog: pytest.LogCaptureFixture
 ) -> None:
