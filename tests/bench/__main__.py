@@ -33,7 +33,7 @@ from tests.bench import (
     rivals,
     worker,
 )
-from tests.bench.measure import Budget, Cost, Figure, Outcome
+from tests.bench.measure import Budget, Cost, Figure, Outcome, number
 from tests.bench.stage import Stage, machine
 
 Section = Callable[[Stage], Awaitable[Outcome]]
@@ -98,19 +98,15 @@ def _show(figures: list[Figure], made: str) -> None:
     table = Table(*columns, title=made)
     for figure in figures:
         spread = f"{figure.spread:.0%}" if len(figure.samples) > 1 else ""
-        cpu = _number(statistics.median(figure.cpu)) if figure.cpu else ""
+        cpu = number(statistics.median(figure.cpu)) if figure.cpu else ""
         cost = _cost(figure.cost) if figure.cost else ("", "", "")
-        median = f"{_number(figure.median)} {figure.unit}"
+        median = f"{number(figure.median)} {figure.unit}"
         table.add_row(figure.section, figure.name, median, spread, cpu, *cost, figure.note)
     console.print(table)
 
 
 def _cost(cost: Cost) -> tuple[str, str, str]:
-    return _number(cost.writes), f"{cost.dollars:,.2f}", f"{cost.off:+.1%}" if cost.off else "exact"
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    return number(cost.writes), f"{cost.dollars:,.2f}", f"{cost.off:+.1%}" if cost.off else "exact"
 
 
 def _check(budgets: list[Budget]) -> int:

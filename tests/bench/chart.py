@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from html import escape
 from math import ceil, floor, log10
 
-from tests.bench.measure import Figure
+from tests.bench.measure import Figure, number
 
 _BAR, _GAP, _TOP, _LEFT, _RIGHT, _WIDTH = 16, 10, 60, 460, 60, 940
 
@@ -44,5 +44,4 @@ def _bar(figure: Figure, top: int, one: float, end: float) -> Iterator[str]:
     base = top + _BAR - 3
     yield f'<text x="{_LEFT - 12}" y="{base}" text-anchor="end">{escape(figure.name)}</text>'
     yield f'<rect x="{left:.1f}" y="{top}" width="{max(right - left, 1):.1f}" height="{_BAR}" rx="2"/>'
-    number = f"{figure.median:,.0f}" if figure.median >= 100 else f"{figure.median:.3g}"
-    yield f'<text x="{right + 6:.0f}" y="{base}">{number}</text>'
+    yield f'<text x="{right + 6:.0f}" y="{base}">{number(figure.median)}</text>'

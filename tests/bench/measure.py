@@ -65,11 +65,9 @@ class Budget:
         return self.figure.median <= self.bound if self.at_most else self.figure.median >= self.bound
 
     def __str__(self) -> str:
-        sign = "≤" if self.at_most else "≥"
+        verdict, sign = "ok  " if self.met else "FAIL", "≤" if self.at_most else "≥"
         aim = f", aim {self.aim:g}" if self.aim is not None else ""
-        return (
-            f"{'ok  ' if self.met else 'FAIL'} {self.name}: {self.figure.median:.3g} (want {sign} {self.bound:g}{aim})"
-        )
+        return f"{verdict} {self.name}: {number(self.figure.median)} (want {sign} {number(self.bound)}{aim})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +77,11 @@ class Outcome:
     figures: tuple[Figure, ...] = ()
     budgets: tuple[Budget, ...] = ()
     skipped: str = ""
+
+
+def number(value: float) -> str:
+    """Write a number for people: three digits, or all before the point."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 async def alternate(repetitions: int, contenders: Mapping[str, Callable[[], Awaitable[T]]]) -> dict[str, list[T]]:
