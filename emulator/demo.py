@@ -21,7 +21,7 @@ from rich.table import Table
 
 from emulator import google
 from emulator.http_client import Connection
-from emulator.local import BackendChoice, Local, heed_signals, local
+from emulator.local import BackendChoice, Local, backend_option, heed_signals, local
 from emulator.process import Process, StartError
 from tally import bootstrap, config, limits
 from tally.clock import SystemClock
@@ -281,7 +281,7 @@ async def _make_poll(admin: str, votes: int) -> None:
 @click.command()
 @click.option("--votes", type=click.IntRange(1_000), default=100_000, show_default=True)
 @click.option("--workers", type=click.IntRange(1, 8), default=2, show_default=True)
-@click.option("--backend", type=click.Choice(["auto", "emulator", "embedded"]), default="auto", show_default=True)
+@backend_option
 @click.option("--streams", type=click.IntRange(1, 8), default=1, show_default=True, help="Each has a worker at least.")
 def main(votes: int, workers: int, backend: str, streams: int) -> None:
     """Count votes on this machine while a worker is killed; the last line is JSON, exit code 0 if it was exact."""

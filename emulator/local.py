@@ -8,13 +8,23 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import Literal
+from typing import Literal, get_args
+
+import click
 
 from emulator import google
 from emulator.launch import stack
 from emulator.process import Process, Program
 
 BackendChoice = Literal["auto", "emulator", "embedded"]
+backend_option = click.option(
+    "--backend",
+    type=click.Choice(get_args(BackendChoice)),
+    default="auto",
+    show_default=True,
+    envvar="TALLY_BACKEND",
+    show_envvar=True,
+)
 _ROOT = Path(__file__).resolve().parents[1]
 _BIN = Path(sys.executable).parent
 

@@ -9,7 +9,7 @@ from typing import cast
 import click
 
 from emulator import google
-from emulator.local import BackendChoice, heed_signals, local
+from emulator.local import BackendChoice, backend_option, heed_signals, local
 from emulator.port import in_use
 from emulator.process import StartError
 from tally import config
@@ -28,8 +28,15 @@ Make a poll, vote, and read the result:
 
 
 @click.command()
-@click.option("--backend", type=click.Choice(["auto", "emulator", "embedded"]), default="auto", show_default=True)
-@click.option("--state", type=click.Path(path_type=Path), default=Path(".tally"), show_default=True)
+@backend_option
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path),
+    default=Path(".tally"),
+    show_default=True,
+    envvar="TALLY_STATE",
+    show_envvar=True,
+)
 @click.option("--port", default=8080, show_default=True, help="Port of the functions; 0 takes a free one.")
 @click.option("--streams", type=click.IntRange(1, 8), default=1, show_default=True, help="Each has a worker.")
 def main(backend: str, state: Path, port: int, streams: int) -> None:

@@ -1,6 +1,7 @@
 import socket
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from emulator import run
@@ -44,3 +45,13 @@ def test_a_port_that_is_in_use_is_refused_before_anything_starts_and_the_way_out
         f"Error: port {port} is in use: make run ARGS='--port 0' takes a free one\n",
     )
     assert not list(tmp_path.iterdir())
+
+
+def test_the_backend_and_the_state_are_the_shell_s_unless_an_option_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shell = {"TALLY_BACKEND": "embedded", "TALLY_STATE": str(tmp_path)}
+    for name, value in shell.items():
+        monkeypatch.setenv(name, value)
+    assert run.main.make_context("run", []).params.items() >= {"backend": "embedded", "state": tmp_path}.items()
+    assert run.main.make_context("run", ["--backend", "auto"]).params["backend"] == "auto"
