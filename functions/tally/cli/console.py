@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 it failed, 2 the command line is wrong, 130 interrupted.
 import asyncio
 import sys
 from collections.abc import Coroutine
+from math import isnan
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +19,16 @@ T = TypeVar("T")
 INTERRUPTED = 130
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+
+
+class Range(click.FloatRange):
+    """Numbers within bounds. Click's own takes NaN as well, which no comparison refuses."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if isnan(number):
+            self.fail(f"{number} is not in the range {self._describe_range()}.", param, ctx)
+        return number
 
 
 class Group(click.Group):

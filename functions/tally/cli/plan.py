@@ -8,7 +8,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from tally.cli.console import json_option, print_json
+from tally.cli.console import Range, json_option, print_json
 from tally.votes import deployment, prices, scale
 from tally.votes.poll import default_partitions
 from tally.votes.scale import Plan
@@ -19,10 +19,10 @@ WARM_UP_VOTES_PER_COMMIT = 2
 @click.command()
 @json_option
 @click.option("--votes", type=click.IntRange(1, 10**12), required=True, help="Votes of the event, all for one poll.")
-@click.option("--minutes", type=click.FloatRange(0.1, 44_640), required=True, help="Minutes in which they come.")
+@click.option("--minutes", type=Range(0.1, 44_640), required=True, help="Minutes in which they come.")
 @click.option(
     "--peak",
-    type=click.FloatRange(1, 1_000),
+    type=Range(1, 1_000),
     default=1.0,
     show_default=True,
     help="How many times the mean rate the busiest minute has.",

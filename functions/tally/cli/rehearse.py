@@ -20,7 +20,7 @@ from rich.console import Console
 
 from tally import limits
 from tally.cli.client import Client, Unreachable, insist, poll_path, server_options
-from tally.cli.console import json_option, print_json
+from tally.cli.console import Range, json_option, print_json
 from tally.retry import full_jitter
 
 OPTIONS = ("red", "green", "blue")
@@ -73,7 +73,7 @@ class Rehearsal:
 )
 @click.option(
     "--minutes",
-    type=click.FloatRange(0.01, MOST_MINUTES),
+    type=Range(0.01, MOST_MINUTES),
     default=1.0,
     show_default=True,
     help="Minutes in which they are sent, evenly.",
@@ -88,7 +88,7 @@ class Rehearsal:
 @click.option(
     "--wait",
     "patience",
-    type=click.FloatRange(0, 3_600),
+    type=Range(0, 3_600),
     default=120.0,
     show_default=True,
     help="Seconds to wait in the end for the count.",

@@ -1,7 +1,7 @@
 """A rate of starts with a burst, as a token bucket of one number: the instant at which it will be full (GCRA). Pure."""
 
 from dataclasses import dataclass
-from math import ceil, floor
+from math import ceil, floor, isfinite
 
 from tally import limits
 from tally.clock import SECOND
@@ -24,9 +24,9 @@ class StartRate:
     @classmethod
     def of(cls, per_second: float, burst: int | None = None) -> "StartRate":
         """Return a rate whose burst, if it is not given, is what comes in a second."""
-        return cls(
-            per_second=per_second, burst=min(max(1, round(per_second)), limits.LEASE_TASKS) if burst is None else burst
-        )
+        if burst is None:  # inf and NaN, which have no integer, are for the checks above to refuse
+            burst = max(1, round(min(per_second, limits.LEASE_TASKS))) if isfinite(per_second) else 1
+        return cls(per_second=per_second, burst=burst)
 
     def tokens(self, full_at: int, now: int) -> int:
         """Return how many tokens are there at `now`, in a bucket that will be full at `full_at` (µs)."""

@@ -40,6 +40,16 @@ def test_help_shows_for_both_flags_and_a_wrong_command_exits_2() -> None:
     assert CliRunner().invoke(main, ["no-such"]).exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("command", "option", "bounds"),
+    [("plan", "--minutes", "0.1<=x<=44640"), ("plan", "--peak", "1<=x<=1000"), ("rehearse", "--wait", "0<=x<=3600")],
+)
+def test_a_number_that_is_none_is_refused_with_the_bounds(command: str, option: str, bounds: str) -> None:
+    answer = CliRunner().invoke(main, [command, option, "nan"])
+    assert answer.exit_code == 2
+    assert f"Invalid value for '{option}': nan is not in the range {bounds}." in answer.output
+
+
 def test_run_returns_the_result_and_print_json_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
     async def work() -> dict[str, int]:
         await asyncio.sleep(0)

@@ -48,6 +48,12 @@ def test_a_rate_out_of_bounds_is_refused(per_second: float, burst: int) -> None:
         StartRate(per_second=per_second, burst=burst)
 
 
+@pytest.mark.parametrize("per_second", [-1, float("nan"), float("inf"), float("-inf")])
+def test_so_is_one_without_a_burst(per_second: float) -> None:
+    with pytest.raises(InvalidInput, match=f"per_second is {per_second}: want"):
+        StartRate.of(per_second)
+
+
 def test_a_burst_is_a_second_s_tasks_unless_it_is_given() -> None:
     assert [StartRate.of(each).burst for each in (0.1, 5, 9_000)] == [1, 5, 1_000]
     assert StartRate.of(5, 7).burst == 7
