@@ -149,8 +149,8 @@ def _poll(admin: Client, votes: int) -> Iterator[str]:
     definition = {"id": poll, "title": "A rehearsal", "options": options, "expected_votes": votes}
     try:
         admin.call("POST", "/v1/polls", definition).json()
-    except (Unreachable, KeyboardInterrupt):
-        _deleted(admin, poll)  # it may be there, though no answer came
+    except (click.ClickException, KeyboardInterrupt):
+        _deleted(admin, poll)  # it may be there, though no answer came, or one that it failed
         raise
     try:
         click.echo(f"rehearsing with the poll {poll}, which is deleted in the end", err=True)

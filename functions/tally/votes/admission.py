@@ -32,8 +32,9 @@ _GATHER_MESSAGES, _GATHER_SECONDS = int(limits.PULL_MESSAGES), 0.005
 
 class Admission:
     def __init__(self, polls: KnownPolls, inbox: Inbox, lanes: Lanes, *, random: Random, spawn: Spawn) -> None:
+        self._time = asyncio.get_running_loop().time
         self.newer_messages = 0
-        self.new_at = asyncio.get_running_loop().time()
+        self.new_at = self._time()
         self._polls = polls
         self._inbox = inbox
         self._lanes = lanes
@@ -42,7 +43,6 @@ class Admission:
         self._gathered: list[Received] = []
         self._let_go_ids: dict[str, None] = {}
         self._unread: dict[int, NDArray[np.intp]] = {}
-        self._time = asyncio.get_running_loop().time
 
     def receive(self, messages: Sequence[Received]) -> None:
         """Take the messages of a Pull just answered, to be admitted within milliseconds."""

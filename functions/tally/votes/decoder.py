@@ -60,7 +60,7 @@ class Decoded:
 
 
 def decode(messages: Sequence[Received], first: int = 0) -> Decoded:
-    """Decode the messages of a Pull together, so that numpy works on long columns even at one vote a message.
+    """Decode messages together, of one Pull or several, so that numpy works on long columns even at one vote a message.
 
     The messages are numbered from `first`.
     """

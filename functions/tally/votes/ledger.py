@@ -169,10 +169,18 @@ def plan(held: Partition, records: Records, revote: Revote, *, fold_from: int = 
 
 
 def continues(held: Shard, found: Shard) -> bool:
-    """Tell whether a shard that was found may come after the one held; not so if the store went back meanwhile."""
+    """Tell whether a shard that was found may come after the one held; not so if the store went back meanwhile.
+
+    Where another worker has gone on from there past the sequence held, the segments up to it tell: commits only take
+    from their live records. By chance they may agree all the same.
+    """
     if held.born and found.born and held.born != found.born:
         return False
-    return found.sequence > held.sequence or found == held
+    if found.sequence <= held.sequence:
+        return found == held
+    had = {segment.sequence: segment for segment in held.segments}
+    common = [(had.get(now.sequence), now) for now in found.segments if now.sequence <= held.sequence]
+    return all(was and was.records == now.records and was.live >= now.live for was, now in common)
 
 
 def folds_from(fold_from: int, partition: int) -> int:

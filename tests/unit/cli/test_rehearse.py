@@ -27,7 +27,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 class Tallier:
     """A server's memory. Votes of `refused` are answered 503 once, those of `hostile` 400, all after `limit` calls 429;
     `lost` and `doubled` voters are counted wrongly, `later` once more when the results were read. `failing` deletions
-    are answered 500.
+    are answered 500; a poll that is made with `made`.
 
     `vote`: called with each vote.
     """
@@ -41,11 +41,12 @@ class Tallier:
         doubled: str = "",
         later: str = "",
         failing: int = 0,
+        made: int = 201,
         limit: int = 1_000,
         vote: Callable[[str], object] = lambda voter: None,
     ) -> None:
         self.refused, self.hostile, self.lost, self.doubled, self.later = refused, hostile, lost, doubled, later
-        self.failing, self.limit, self.vote = failing, limit, vote
+        self.failing, self.made, self.limit, self.vote = failing, made, limit, vote
         self.calls: list[tuple[str, str]] = []
         self.votes: dict[str, str] = {}
         self.lock = Lock()
@@ -69,7 +70,7 @@ class Tallier:
                 if self.later in self.votes:
                     self.votes["again"] = self.votes[self.later]
                 return 200, {"counts": counts}
-            return 201 if method == "POST" else 200, {}
+            return self.made if method == "POST" else 200, {}
 
     def _vote(self, value: Any) -> tuple[int, object]:
         if len(self.calls) > self.limit:
@@ -220,6 +221,12 @@ def test_a_poll_that_stays_is_named_with_the_command_that_deletes_it() -> None:
     done = rehearse(Tallier(failing=99), "--votes", "10")
     assert done.exit_code == 0
     assert "could not be deleted; later: tally poll delete rehearsal-" in done.stderr
+
+
+def test_a_poll_that_was_made_though_the_answer_says_otherwise_is_deleted() -> None:
+    tallier = Tallier(made=500)
+    assert rehearse(tallier, "--votes", "10").exit_code == 1
+    assert [method for method, _ in tallier.calls] == ["POST", "DELETE"]
 
 
 def test_a_server_that_is_not_there_is_named_and_no_poll_of_it() -> None:

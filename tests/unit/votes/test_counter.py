@@ -360,6 +360,29 @@ def test_of_a_store_that_went_back_nothing_held_is_kept(
     tally_loop.run(main())
 
 
+def test_a_store_that_went_back_is_noticed_where_another_worker_has_gone_on_past_what_is_held(
+    tally_loop: VirtualLoop, store: ScriptedStore
+) -> None:
+    async def main() -> None:
+        made = counter(store)
+        await commit_each(made, range(3))
+        fake = store.store
+        assert isinstance(fake, FakeStore)
+        restored = dict(fake.entities)
+        await commit_each(made, [3, 4])
+        fake.entities.clear()
+        fake.entities.update(restored)
+        other = counter(store)
+        for first in (10, 20, 30):
+            assert (await count(other, voters(range(first, first + 10)))).all()
+        with pytest.raises(Refused):
+            await count(made, voters([5]))
+        with pytest.raises(Purged):
+            await made.refresh()
+
+    tally_loop.run(main())
+
+
 def test_copies_alone_are_settled_by_a_shard_that_was_there_a_moment_ago(
     tally_loop: VirtualLoop, store: ScriptedStore
 ) -> None:

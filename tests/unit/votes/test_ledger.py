@@ -235,6 +235,37 @@ def test_what_goes_on_from_what_is_held(found: Shard, continued: bool) -> None:
     assert ledger.continues(Shard(born=7, sequence=3, ballots=2), found) == continued
 
 
+@pytest.mark.parametrize(
+    ("segments", "continued"),
+    [
+        ([(2, 10, 8), (3, 5, 5), (4, 1, 1)], True),
+        ([(2, 10, 6), (4, 1, 1)], True),
+        ([(2, 10, 8), (3, 5, 5), (5, 9, 9)], True),
+        ([(4, 15, 15)], True),
+        ([(2, 10, 9), (4, 1, 1)], False),
+        ([(2, 10, 8), (3, 6, 5), (4, 1, 1)], False),
+        ([(2, 10, 8), (3, 4, 4), (4, 1, 1)], False),
+        ([(1, 3, 3), (4, 1, 1)], False),
+    ],
+    ids=[
+        "one more",
+        "some folded",
+        "two more",
+        "all folded",
+        "more live",
+        "more records",
+        "fewer records",
+        "one unheard of",
+    ],
+)
+def test_a_longer_ledger_goes_on_from_what_is_held_if_its_segments_do(
+    segments: list[tuple[int, int, int]], continued: bool
+) -> None:
+    held = Shard(born=7, sequence=3, segments=(Segment(2, 10, 8), Segment(3, 5, 5)))
+    found = Shard(born=7, sequence=5, segments=tuple(Segment(*segment) for segment in segments))
+    assert ledger.continues(held, found) == continued
+
+
 @pytest.mark.parametrize("damage", [{"records": bytes(23)}, {"records": "text"}, {"format": None, "records": None}])
 def test_a_damaged_segment_is_corrupt(damage: dict[str, Value]) -> None:
     with pytest.raises(Corrupt, match=r"^segment .*Shard.*: "):
