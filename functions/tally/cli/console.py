@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import click
 import msgspec
+from rich.console import Console
 
 from tally.errors import TallyError
 
@@ -62,3 +63,8 @@ def import_from_here() -> None:
 def print_json(value: object) -> None:
     """Print one value as indented JSON on stdout."""
     click.echo(msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2).decode())
+
+
+def tables() -> Console:
+    """Return where tables are printed: what people named, [/etc] or :cat:, is shown as it is."""
+    return Console(markup=False, emoji=False)

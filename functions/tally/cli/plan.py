@@ -5,10 +5,9 @@ from dataclasses import asdict
 from math import ceil
 
 import click
-from rich.console import Console
 from rich.table import Table
 
-from tally.cli.console import Range, json_option, print_json
+from tally.cli.console import Range, json_option, print_json, tables
 from tally.votes import deployment, prices, scale
 from tally.votes.poll import default_partitions
 from tally.votes.scale import Plan
@@ -54,13 +53,13 @@ def plan(as_json: bool, votes: int, minutes: float, peak: float, region: str) ->
         more = {"dollars": found.dollars, "fits": found.fits, "ways_out": ways_out, "tfvars": found.deployment.tfvars}
         print_json({**asdict(found), "bounds": shares, "costs": costs, **more})
         return
-    console = Console()
+    console = tables()
     console.print(_needs(found))
     console.print(_limits(found))
     console.print(_costs(found))
     for line in _words(found):
         # No wrapping: lines are there to be copied.
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
+        console.print(line, soft_wrap=True, highlight=False)
 
 
 def _needs(found: Plan) -> Table:

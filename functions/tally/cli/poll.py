@@ -3,11 +3,10 @@
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from tally.cli.client import Client, poll_path, server_options
-from tally.cli.console import Group, json_option, print_json
+from tally.cli.console import Group, json_option, print_json, tables
 
 _INSTANT = "RFC 3339, like 2027-01-31T20:00:00+01:00"
 
@@ -79,7 +78,7 @@ def list_(url: str, token: str | None, as_json: bool) -> None:
     table = Table("poll", "status", "closes", "title")
     for item in polls:
         table.add_row(item["id"], item["status"], item["closes_at"] or "", item["title"])
-    Console().print(table)
+    tables().print(table)
 
 
 @poll.command()
@@ -163,7 +162,7 @@ def _print(shown: dict[str, Any], as_json: bool) -> None:
     table = Table(show_header=False)
     for name, value in shown.items():
         table.add_row(name, _cell(value))
-    Console().print(table)
+    tables().print(table)
 
 
 def _cell(value: object) -> str:

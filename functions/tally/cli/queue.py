@@ -5,12 +5,11 @@ from dataclasses import asdict
 from typing import NamedTuple
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from tally import bootstrap, config
 from tally.bootstrap import World
-from tally.cli.console import Group, import_from_here, json_option, print_json, run
+from tally.cli.console import Group, import_from_here, json_option, print_json, run, tables
 from tally.cli.queue_dead import dead
 from tally.cli.queue_target import (
     instant,
@@ -195,7 +194,7 @@ def _print_queues(found: list[Numbered], as_json: bool) -> None:
         counts = (numbers.tasks, numbers.in_flight, getattr(numbers, "dead", None), numbers.executed_last_minute)
         shown = ("-" if count is None else str(count) for count in counts)
         table.add_row(name, kind, *shown, "paused" if numbers.paused else _first(numbers.oldest_eta))
-    Console().print(table)
+    tables().print(table)
 
 
 def _first(eta: int | None) -> str:

@@ -5,8 +5,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from tally import bootstrap, config, limits
 from tally.bootstrap import World
@@ -76,16 +74,24 @@ def print_tasks(infos: Sequence[TaskInfo], as_json: bool) -> None:
     if as_json:
         print_json([summary(info) for info in infos])
         return
-    table = Table()
-    for column in ("name", "state", "tag", "eta", "attempts", "bytes", "last error"):
-        table.add_column(column, overflow="fold")  # names are there to be copied
+    rows = [["name", "state", "tag", "eta", "attempts", "bytes", "last error"]]
     for info in infos:
         error = (info.error or "").partition("\n")[0]
         shown = error if len(error) <= SHOWN_ERROR else f"{error[:SHOWN_ERROR]}…"
-        table.add_row(
-            info.name, info.state, info.task.tag or "", instant(info.eta), str(info.attempts), str(info.size), shown
+        rows.append(
+            [
+                info.name,
+                info.state,
+                info.task.tag or "",
+                instant(info.eta) or "",
+                str(info.attempts),
+                str(info.size),
+                shown,
+            ]
         )
-    Console().print(table)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:  # a task a line, however narrow the terminal: names are there to be copied
+        click.echo("  ".join(map(str.ljust, row, widths)).rstrip())
 
 
 def summary(info: TaskInfo) -> dict[str, object]:

@@ -11,7 +11,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from tally import bootstrap, config
-from tally.cli.console import json_option, print_json, run
+from tally.cli.console import json_option, print_json, run, tables
 from tally.errors import InvalidInput
 from tally.votes import certificate, export
 from tally.votes.certificate import Certificate, Receipt
@@ -135,5 +135,5 @@ def _show(made: Certificate, as_json: bool) -> None:
     for option, count in made.counts.items():
         table.add_row(option, f"{count:,}")
     table.add_row("total", f"{made.ballots:,}")
-    Console().print(table)
+    tables().print(table)
     click.echo(f"sha256 {made.sha256}\nroot   {made.root}")

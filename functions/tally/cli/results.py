@@ -7,12 +7,11 @@ from datetime import datetime
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
 from tally.cli.client import Answer, Client, Unreachable, poll_path, server_options
-from tally.cli.console import json_option, print_json
+from tally.cli.console import json_option, print_json, tables
 
 
 @click.command()
@@ -32,7 +31,7 @@ def results(url: str, token: str | None, as_json: bool, poll_id: str, watch: boo
         for answer in answers if watch else [next(answers)]:
             print_json(answer)
         return
-    console = Console()
+    console = tables()
     if not watch:
         console.print(_table(next(answers)))
     elif console.is_terminal:

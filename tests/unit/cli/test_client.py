@@ -138,6 +138,15 @@ def test_a_list_goes_on_to_its_end(server: Server) -> None:
     assert [path for _, path, _, _ in server.requests] == ["/v1/polls", "/v1/polls?cursor=Zg=="]
 
 
+@pytest.mark.parametrize("text", ["[/etc]", "[red]x", ":cat:"])
+def test_what_people_named_is_shown_as_it_is(server: Server, text: str) -> None:
+    item = {"id": "a", "status": "open", "closes_at": None, "title": text}
+    body = {"poll": "a", "status": "open", "total": 1, "counts": {text: 1}, "as_of": "2026-11-30T10:00:00Z"}
+    server.answers = [(200, {"polls": [item], "cursor": None}, {}), (200, item, {}), (200, body, {})]
+    for command in (("poll", "list"), ("poll", "show", "a"), ("results", "a")):
+        assert text in server.run(*command).output
+
+
 def test_results_are_watched_by_their_tag_through_outages(server: Server, waits: list[float]) -> None:
     counts = {"poll": "lunch", "status": "open", "total": 3, "counts": {"red": 3}, "as_of": "2026-11-30T10:00:03Z"}
     server.answers = [(200, counts, {"ETag": '"1"'}), (304, {}, {}), BUSY, HANG_UP, GONE]

@@ -50,7 +50,6 @@ def test_a_task_is_added_listed_peeked_counted_and_deleted(invoke: Invoke) -> No
         ("waiting", "t", 8),
         ("delayed", None, 5),
     ]
-    assert "waiting" in invoke("list", "mail").output
     assert json.loads(invoke("peek", "mail", "a", "--json").output)["task"]["json"] == {"to": 7}
     assert json.loads(invoke("stats", "mail", "--json").output)["tasks"] == 2
     assert "in_flight" in invoke("stats", "mail").output
@@ -64,6 +63,14 @@ def test_a_task_that_waits_for_its_time_is_run_now(invoke: Invoke) -> None:
     assert [each["state"] for each in json.loads(invoke("list", "mail", "--json").output)] == ["waiting"]
     again = invoke("run", "mail", "a")
     assert (again.exit_code, "no task a waits" in again.output) == (1, True)
+
+
+def test_a_task_is_one_line_of_a_list_with_its_whole_name_and_tag(invoke: Invoke) -> None:
+    assert invoke("add", "mail", "1", "--name", "n" * 60, "--tag", "[/b]").exit_code == 0
+    head, line = invoke("list", "mail").output.splitlines()
+    assert head.split() == ["name", "state", "tag", "eta", "attempts", "bytes", "last", "error"]
+    assert line.split()[:3] == ["n" * 60, "waiting", "[/b]"]
+    assert line.index("waiting") == head.index("state")
 
 
 def test_a_rate_is_set_shown_and_taken_off(invoke: Invoke) -> None:
