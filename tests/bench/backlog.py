@@ -4,15 +4,14 @@ Each runs in a process of its own, so that its memory is its own. On embedded an
 """
 
 import asyncio
-import multiprocessing
 import resource
 import tempfile
 import time
 import tracemalloc
-from collections.abc import Callable, Sequence
-from multiprocessing.connection import Connection
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,16 +26,15 @@ from tally.votes.poll import Poll
 from tally.votes.records import Records, ranks
 from tally.votes.recount import recount
 from tally.votes.worker import Worker
-from tests.bench.measure import Budget, Figure, Outcome, Run, rates
-from tests.bench.stage import Stage, Watch, make_poll, make_votes, opened, pack, publish, settled
-
-T = TypeVar("T")
+from tests.bench.measure import Budget, Outcome, Run, rates, single
+from tests.bench.stage import Stage, Watch, alone, make_poll, make_votes, opened, pack, publish, settled
 
 SECTION = "backlog"
 A_MESSAGE = 10
 # The memory of the smallest worker that is deployed.
 INSTANCE_BYTES = 512 * 1024 * 1024
 SMALL_COMMITS, SMALL = 40, 10
+_figure = partial(single, SECTION)
 
 
 class _Bounded:
@@ -96,7 +94,7 @@ async def run(stage: Stage) -> Outcome:
     votes = stage.votes(1_000_000)
     ballots = stage.votes(limits.BALLOTS_PER_PARTITION, least=2_000_000)  # so many that one lookup's memory is little
     drained = await _waited(stage, votes)
-    loaded = await asyncio.to_thread(_alone, _load, ballots)
+    loaded = await asyncio.to_thread(alone, _load, ballots)
     waiting, full = f"{votes:,} votes waiting at the start", f"a partition of {ballots:,} ballots"
     bounds = (
         (f"{waiting}: lost or doubled", "votes", drained.wrong, 0),
@@ -141,27 +139,7 @@ async def _waited(stage: Stage, votes: int) -> _Drained:
             content = make_votes(poll, range(start, min(start + 100_000, votes)))
             await publish(backend, settings.topic, pack(content, A_MESSAGE))
         await backend.close()
-        return await asyncio.to_thread(_alone, _drain, settings, poll, votes)
-
-
-def _figure(name: str, unit: str, value: float) -> Figure:
-    return Figure(section=SECTION, name=name, unit=unit, samples=(value,))
-
-
-def _alone(work: Callable[..., T], *arguments: object) -> T:
-    """Do the work in a process of its own."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    child = context.Process(target=_answer, args=(theirs, work, arguments))
-    child.start()
-    theirs.close()
-    answer: T = ours.recv()
-    child.join()
-    return answer
-
-
-def _answer(pipe: Connection, work: Callable[..., object], arguments: Sequence[object]) -> None:
-    pipe.send(work(*arguments))
+        return await asyncio.to_thread(alone, _drain, settings, poll, votes)
 
 
 def _drain(settings: Settings, poll: Poll, votes: int) -> _Drained:

@@ -13,7 +13,7 @@ def draw(figures: list[Figure], made: str) -> str:
     """Draw one bar a ratio, on a logarithmic scale, from the line at 1, which is equality, to the ratio."""
     ratios = [figure for figure in figures if figure.unit == "×"]
     decades = [log10(figure.median) for figure in ratios]
-    least, most = min(-1, *map(floor, decades), 0), max(1, *map(ceil, decades), 0)
+    least, most = min([-1, *map(floor, decades)]), max([1, *map(ceil, decades)])
     step = (_WIDTH - _LEFT - _RIGHT) / (most - least)
     places = {decade: _LEFT + (decade - least) * step for decade in range(least, most + 1)}
     bottom = _TOP + len(ratios) * (_BAR + _GAP)

@@ -2,11 +2,10 @@
 
 import asyncio
 import gc
-import multiprocessing
 import os
 import re
 import time
-from multiprocessing.connection import Connection
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -19,12 +18,13 @@ from tally.votes.ledger import Partition
 from tally.votes.poll import Poll
 from tally.votes.records import Records, absorb, ranks
 from tally.votes.recount import recount
-from tests.bench.measure import Budget, Figure, Outcome
+from tests.bench.measure import Budget, Figure, Outcome, single
 from tests.bench.meter import MeteredStore
-from tests.bench.stage import Stage, counted, make_poll, make_votes, opened, pack, publish, until
+from tests.bench.stage import Stage, alone, counted, make_poll, make_votes, opened, pack, publish, until
 
 SECTION = "ledger"
 RATE = 10_000
+_figure = partial(single, SECTION)
 
 
 async def run(stage: Stage) -> Outcome:
@@ -51,16 +51,13 @@ async def run(stage: Stage) -> Outcome:
     assert not (await recount(backend.store, poll)).differences
     figures.append(_figure("recount", "ballots/s", ballots / (time.perf_counter() - begun)))
     await backend.close()
-    loaded, peak = await asyncio.to_thread(_memory, 1_000_000)
+    with mock.patch.dict(os.environ, _allocator()):
+        loaded, peak = await asyncio.to_thread(alone, _memory, 1_000_000)
     for name, value, bound in (("loaded", loaded, 40), ("at the peak", peak, 60)):
         figure = _figure(f"memory a ballot, {name}", "bytes", value)
         figures.append(figure)
         budgets.append(Budget(name=f"worker memory a ballot, {name}", figure=figure, bound=bound, at_most=True))
     return Outcome(figures=tuple(figures), budgets=tuple(budgets))
-
-
-def _figure(name: str, unit: str, value: float) -> Figure:
-    return Figure(section=SECTION, name=name, unit=unit, samples=(value,))
 
 
 async def _steady(stage: Stage, workers: int, seconds: int) -> tuple[float, float]:
@@ -127,28 +124,14 @@ async def _cold(backend: Backend, poll: Poll) -> float:
     return counter.ballots / (time.perf_counter() - begun)
 
 
-def _memory(ballots: int) -> tuple[float, float]:
-    """Return bytes a ballot, loaded and at the peak, of a process of its own that counts into one partition.
-
-    Its allocator is set as in the worker's image.
-    """
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    child = context.Process(target=_measure_memory, args=(theirs, ballots))
-    with mock.patch.dict(os.environ, _allocator()):
-        child.start()
-    theirs.close()  # a child that dies must end the wait for its answer
-    loaded, peak = ours.recv()
-    child.join()
-    return loaded, peak
-
-
 def _allocator() -> dict[str, str]:
+    """Return how the worker's image sets the allocator."""
     image = (Path(__file__).parents[2] / "infra/Dockerfile").read_text()
     return dict(re.findall(r"^ENV (MALLOC_\w+)=(\S+)$", image, re.MULTILINE))
 
 
-def _measure_memory(pipe: Connection, ballots: int) -> None:
+def _memory(ballots: int) -> tuple[float, float]:
+    """Return bytes a ballot that this process takes to count into one partition: loaded, and at the peak."""
     absorb((), _records(1_000), 1, "keep")
     before = _resident("VmRSS")
     held = Partition()
@@ -156,7 +139,7 @@ def _measure_memory(pipe: Connection, ballots: int) -> None:
         words = np.random.default_rng(start).integers(0, 2**64 - 1, (3, 10_000), np.uint64)
         held = Partition(runs=absorb(held.runs, Records(words[0], words[1], words[2]), start + 1, "keep"))
     gc.collect()
-    pipe.send(((_resident("VmRSS") - before) / ballots, (_resident("VmHWM") - before) / ballots))
+    return (_resident("VmRSS") - before) / ballots, (_resident("VmHWM") - before) / ballots
 
 
 def _resident(field: str) -> int:

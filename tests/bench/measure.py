@@ -103,6 +103,11 @@ def rates(
     return Figure(section=section, name=name, unit=unit, samples=samples, cpu=cpu, cost=cost, note=note)
 
 
+def single(section: str, name: str, unit: str, value: float, note: str = "") -> Figure:
+    """Return a figure that was taken once."""
+    return Figure(section=section, name=name, unit=unit, samples=(float(value),), note=note)
+
+
 def ratio(section: str, name: str, one: Sequence[Run], other: Sequence[Run]) -> Figure:
     """Return one ÷ other, repetition by repetition; with the ratio of their CPU a unit, where it is known."""
     pairs = list(zip(one, other, strict=True))

@@ -1,14 +1,16 @@
 """The rate model against the simulator: 100,000 votes in five virtual minutes by the real code, under quotas."""
 
 import asyncio
+from functools import partial
 
 from tally.votes import scale
-from tests.bench.measure import Budget, Figure, Outcome
+from tests.bench.measure import Budget, Outcome, single
 from tests.bench.stage import Stage
 from tests.event import Event, play
 
 SECTION = "model"
 REGION = "us-central1"
+_figure = partial(single, SECTION)
 
 
 async def run(stage: Stage) -> Outcome:
@@ -34,7 +36,7 @@ async def run(stage: Stage) -> Outcome:
     }
     figures = [_figure(name, "", value, f"the model says {said:,.0f}") for name, (value, said) in pairs.items()]
     figures.append(_figure("entity writes and deletes of the busiest second", "", found.most_writes, "a quota of 500"))
-    figures.append(_figure("calls refused over a quota", "", found.refused, ""))
+    figures.append(_figure("calls refused over a quota", "", found.refused))
     worst = max(abs(value / said - 1) for name, (value, said) in pairs.items() if "seconds" not in name)
     off = _figure("the model is off by at most", "%", 100 * worst, "messages, commits, writes")
     # A tenth of the event is over before the first segments are folded: then the writes are a third fewer.
@@ -43,7 +45,3 @@ async def run(stage: Stage) -> Outcome:
         figures=(*figures, off),
         budgets=(Budget(name="rate model against the simulator, % off", figure=off, bound=bound, at_most=True),),
     )
-
-
-def _figure(name: str, unit: str, value: float, note: str) -> Figure:
-    return Figure(section=SECTION, name=name, unit=unit, samples=(float(value),), note=note)

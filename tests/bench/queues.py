@@ -59,12 +59,9 @@ async def run(stage: Stage) -> Outcome:
     calls = stage.votes(300, least=40)
     for workers in WORKERS:
         runs = [await _calls(stage.settings(), calls, workers) for _ in range(stage.repetitions)]
-        for column, verb in enumerate(("made", "run")):
-            name, samples = (
-                f"emulator: calls of a task function {verb}, workers {workers}",
-                [one[column] for one in runs],
-            )
-            figures.append(Figure(section=SECTION, name=name, unit="tasks/s", samples=tuple(samples)))
+        for verb, samples in zip(("made", "run"), zip(*runs, strict=True), strict=True):
+            name = f"emulator: calls of a task function {verb}, workers {workers}"
+            figures.append(Figure(section=SECTION, name=name, unit="tasks/s", samples=samples))
     return Outcome(figures=tuple(figures))
 
 

@@ -10,7 +10,7 @@ from emulator.http_client import Connection
 from tally import config
 from tally.votes.poll import Poll
 from tests.bench import load
-from tests.bench.measure import Figure, Outcome
+from tests.bench.measure import Figure, Outcome, single
 from tests.bench.stage import OPTIONS, Stage, make_poll, make_votes, opened, pack, publish, until
 
 SECTION = "results"
@@ -32,32 +32,20 @@ async def run(stage: Stage) -> Outcome:
             request = load.get(public.address, f"/v1/polls/{poll.id}/results")
             requests = [request] * stage.votes(32_000 // poll.partitions, least=32)
             rate = await load.send(public.address, requests, connections=8, status=200)
-            figures.append(
-                Figure(
-                    section=SECTION, name=f"results, {poll.partitions} partitions", unit="requests/s", samples=(rate,)
-                )
-            )
+            figures.append(single(SECTION, f"results, {poll.partitions} partitions", "requests/s", rate))
         sent = stage.votes(20_000, least=5_000)
         begun = time.perf_counter()
         await load.send(public.address, _votes(public.address, live, 0, sent), connections=256)
         await _until(public.address, live.id, sent)
         rate = sent / (time.perf_counter() - begun)
-        figures.append(
-            Figure(section=SECTION, name="HTTP to results, as fast as it goes", unit="votes/s", samples=(rate,))
-        )
-        for rate_ in RATES[-1:] if stage.quick else RATES:
+        figures.append(single(SECTION, "HTTP to results, as fast as it goes", "votes/s", rate))
+        for votes in RATES[-1:] if stage.quick else RATES:
             seconds = max(3, int(8 * stage.scale))
-            latencies = await _end_to_end(public.address, live, sent, rate_, seconds)
-            sent += rate_ * seconds
-            figures += [
-                Figure(
-                    section=SECTION,
-                    name=f"HTTP to results at {rate_:,} votes/s, p{percent}",
-                    unit="ms",
-                    samples=(latencies[min(len(latencies) - 1, len(latencies) * percent // 100)] * 1_000,),
-                )
-                for percent in (50, 95, 99)
-            ]
+            latencies = await _end_to_end(public.address, live, sent, votes, seconds)
+            sent += votes * seconds
+            for percent in (50, 95, 99):
+                late = latencies[min(len(latencies) - 1, len(latencies) * percent // 100)]
+                figures.append(single(SECTION, f"HTTP to results at {votes:,} votes/s, p{percent}", "ms", late * 1_000))
     await backend.close()
     return Outcome(figures=tuple(figures))
 
