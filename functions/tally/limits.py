@@ -59,7 +59,7 @@ HELD_MESSAGES = Limit(60_000, "messages", "messages that one worker holds")
 HELD_BYTES = Limit(96_000_000, "bytes", "the same, in bytes of message")
 HELD_LETTERS = Limit(100_000, "letters", "dead letters that one command holds back while it looks for others")
 LETTERS_PER_RUN = Limit(1_000_000, "letters", "dead letters that one command replays or drops")
-CACHED_RECORD_BYTES = Limit(256_000_000, "bytes", "ledger records that one worker keeps in memory")
+CACHED_RECORD_BYTES = Limit(256_000_000, "bytes", "ledger records that one worker keeps in memory, unless set")
 CONCURRENT_LOADS = Limit(2, "partitions", "partitions that one worker loads at a time")
 BALLOTS_PER_PARTITION = Limit(4_000_000, "ballots", "one partition")
 

@@ -107,7 +107,7 @@ def _words(found: Plan) -> Iterator[str]:
         for bound in found.bounds:
             if bound.share > 1:
                 yield f"- {bound.name}: {bound.share:,.1f} times the limit. What helps: {bound.way_out}."
-    yield "\nTerraform's variables for it:\n"
+    yield "\nTerraform's variables for it, in the file of `make deploy VARS=FILE`:\n"
     yield found.deployment.tfvars
     yield from _steps(found)
 

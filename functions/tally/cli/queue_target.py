@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 import click
+import msgspec
 
 from tally import bootstrap, config, limits
 from tally.bootstrap import World
@@ -67,7 +68,8 @@ def print_fields(shown: Mapping[str, object], as_json: bool) -> None:
         return
     width = max(map(len, shown))
     for name, value in shown.items():
-        click.echo(f"{name:<{width}} {'-' if value is None else value}")
+        text = "-" if value is None else value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        click.echo(f"{name:<{width}} {text}")
 
 
 def print_tasks(infos: Sequence[TaskInfo], as_json: bool) -> None:

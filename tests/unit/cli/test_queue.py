@@ -52,7 +52,8 @@ def test_a_task_is_added_listed_peeked_counted_and_deleted(invoke: Invoke) -> No
     ]
     assert json.loads(invoke("peek", "mail", "a", "--json").output)["task"]["json"] == {"to": 7}
     assert json.loads(invoke("stats", "mail", "--json").output)["tasks"] == 2
-    assert "in_flight" in invoke("stats", "mail").output
+    assert invoke("peek", "mail", "a").output.splitlines()[-1].startswith('task     {"v":1,"json":{"to":7},')
+    assert "\npaused               false\n" in invoke("stats", "mail").output
     assert invoke("delete", "mail", "a").output == "a: deleted\n"
     assert invoke("purge", "mail", "--yes").output == "1 tasks deleted\n"
 
