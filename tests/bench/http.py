@@ -18,6 +18,7 @@ from tests.bench.stage import OPTIONS, Stage, make_poll, opened
 
 SECTION = "http"
 PEERS = Path(__file__).parent / "peers"
+USUAL_CONNECTIONS = 32  # more than it has threads
 
 
 async def run(stage: Stage) -> Outcome:
@@ -34,7 +35,8 @@ async def run(stage: Stage) -> Outcome:
                 return await _load(noop, singles(noop.address, path, count))
 
             async def usual() -> Run:
-                return await _load(sync, singles(sync.address, path, stage.votes(2_000, least=200)), connections=32)
+                requests = singles(sync.address, path, stage.votes(2_000, least=200))
+                return await _load(sync, requests, connections=USUAL_CONNECTIONS)
 
             async def lists() -> Run:
                 requests = _lists(public.address, path, max(8, count // 500))
@@ -52,7 +54,8 @@ def _outcome(runs: Mapping[str, Sequence[Run]]) -> Outcome:
     to_usual = ratio(SECTION, "single votes ÷ the usual sync function", runs["ours"], runs["usual"])
     stream = 2 * prices.PUBSUB_LEAST_BYTES * prices.PUBSUB_BYTE * 1_000_000
     usually = (
-        f"waits for the future; the framework's default threads; ${stream:.2f} a million for the messages, uncounted"
+        f"waits for the future; the framework's default threads; {USUAL_CONNECTIONS} connections; "
+        f"${stream:.2f} a million for the messages, uncounted"
     )
     figures = (
         rates(SECTION, "a handler that does nothing", "requests/s", runs["nothing"]),

@@ -98,7 +98,8 @@ def _costs(found: Plan) -> Table:
 
 
 def _words(found: Plan) -> Iterator[str]:
-    yield "List prices; no free tier, load balancer, Cloud Armor; the workers and instances run 10 minutes longer."
+    longer = f"the workers and instances run {scale.WARM_MINUTES} minutes longer"
+    yield f"List prices; no free tier, load balancer, Cloud Armor; {longer}."
     if not prices.REGIONS[found.region].datastore_listed:
         factor = prices.DATASTORE_AT_MOST
         yield f"Datastore's price in {found.region} is taken as {factor:g} times us-central1's: look it up."

@@ -422,6 +422,22 @@ def test_a_read_that_fails_proves_nothing_to_the_copies_that_asked_for_it(
     tally_loop.run(main())
 
 
+def test_a_commit_proves_what_was_there_when_it_was_sent(tally_loop: VirtualLoop, store: ScriptedStore) -> None:
+    async def main() -> None:
+        made = counter(store)
+        await commit_each(made, range(3))
+        store.gate = asyncio.Event()
+        slow = asyncio.create_task(count(made, voters([3])))
+        await asyncio.sleep(3)
+        store.gate.set()
+        await slow
+        store.gets.clear()
+        assert (await count(made, voters([1]))).all()
+        assert len(store.gets) == 1
+
+    tally_loop.run(main())
+
+
 def test_a_shard_written_again_as_it_was_is_no_other_ledger(
     tally_loop: VirtualLoop, store: ScriptedStore, caplog: pytest.LogCaptureFixture
 ) -> None:
