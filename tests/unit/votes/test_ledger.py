@@ -182,7 +182,7 @@ def test_a_shard_over_its_limit_is_refused_before_the_store_sees_it(monkeypatch:
 
 
 def test_entities_come_back_as_they_were() -> None:
-    shard = Shard(sequence=9, ballots=3, counts=(1, 2, 0), segments=(Segment(4, 10, 3), Segment(9, 1, 0)))
+    shard = Shard(born=7, sequence=9, ballots=3, counts=(1, 2, 0), segments=(Segment(4, 10, 3), Segment(9, 1, 0)))
     assert ledger.parse_shard(ledger.shard_entity(KEY, shard)) == shard
     content = records([(1, 2, 3), (4, 5, 6)])
     back = ledger.parse_segment(ledger.segment_entity(keys.segment(KEY, 9), content))
