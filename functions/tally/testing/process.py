@@ -29,6 +29,9 @@ class Process:
     def __repr__(self) -> str:
         return f"<Process {self.name}>"
 
+    def __str__(self) -> str:
+        return self.name
+
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Start a task in this process; what it starts belongs to it too."""
         return asyncio.get_running_loop().create_task(work, context=self._context.copy())
