@@ -90,7 +90,8 @@ def purge(queue_name: str, yes: bool) -> None:
         on_either(queue_name, lambda target: target.purge())
         click.echo(f"{queue_name}: purged")
     else:
-        click.echo(f"{on_pulled(queue_name, lambda target: target.purge())} tasks deleted")
+        deleted = on_pulled(queue_name, lambda target: target.purge())
+        click.echo(f"{deleted} task{'' if deleted == 1 else 's'} deleted")
 
 
 @queue.command()

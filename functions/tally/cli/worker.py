@@ -24,7 +24,7 @@ from tally.limits import STREAMS
 from tally.tasks import deferred
 from tally.tasks.pace import Bounds
 from tally.tasks.pool_worker import THREADS
-from tally.votes.worker import Health
+from tally.votes.worker import EMPTY_FOR, Health
 from tally.web import health
 from tally.web.app import App
 
@@ -36,7 +36,11 @@ CONCURRENCY = "4:100"
 @click.command()
 @click.option("--host", default="0.0.0.0", show_default=True, help="Address of /live, /health and /metrics.")
 @click.option("--port", envvar="PORT", default=8081, show_default=True, show_envvar=True, help="0 takes a free one.")
-@click.option("--until-empty", is_flag=True, help="End when nothing is left: 0, or 3 if only what must wait came.")
+@click.option(
+    "--until-empty",
+    is_flag=True,
+    help=f"End when nothing is left, no vote for {EMPTY_FOR:g} s: 0, or 3 if only what must wait came.",
+)
 @click.option("--stream", type=click.IntRange(0, STREAMS - 1), help="Pull this stream, instead of TALLY_STREAM's.")
 @click.option("--queue", "queues", multiple=True, metavar="NAME[=WEIGHT]", help="Run this queue's tasks, not votes.")
 @click.option("--strict", is_flag=True, help="Take from a lighter queue only what the heavier ones leave.")

@@ -55,7 +55,7 @@ def test_a_task_is_added_listed_peeked_counted_and_deleted(invoke: Invoke) -> No
     assert invoke("peek", "mail", "a").output.splitlines()[-1].startswith('task     {"v":1,"json":{"to":7},')
     assert "\npaused               false\n" in invoke("stats", "mail").output
     assert invoke("delete", "mail", "a").output == "a: deleted\n"
-    assert invoke("purge", "mail", "--yes").output == "1 tasks deleted\n"
+    assert invoke("purge", "mail", "--yes").output == "1 task deleted\n"
 
 
 def test_a_task_that_waits_for_its_time_is_run_now(invoke: Invoke) -> None:
