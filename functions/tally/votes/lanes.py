@@ -1,7 +1,7 @@
 """All lanes of a worker: made on demand, run while votes wait, forgotten when memory is short."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from random import Random
 from typing import Any
 
@@ -119,7 +119,7 @@ class Lanes:
 
     def flush(self) -> None:
         """Let every lane commit now what it has, without pauses."""
-        for lane in self.lanes.values():
+        for lane in self._all():
             lane.flush.set()
 
     def _hurry(self) -> None:
@@ -143,7 +143,11 @@ class Lanes:
         self._evicted = {key: at for key, at in self._evicted.items() if now - at < _THRASH_SECONDS}
 
     def parked(self) -> list[Lane]:
-        return [lane for lane in self.lanes.values() if lane.parked]
+        return [lane for lane in self._all() if lane.parked]
+
+    def _all(self) -> Iterable[Lane]:
+        """Return also those that end as their polls were replaced: in `lanes` others have their places."""
+        return dict.fromkeys((*self.lanes.values(), *self.running))
 
     # The desk.
 

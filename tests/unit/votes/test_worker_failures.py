@@ -161,6 +161,31 @@ def test_votes_judged_by_the_definition_of_a_poll_that_was_replaced_are_judged_a
     tally_loop.run(main())
 
 
+def test_a_lane_of_a_poll_that_was_replaced_is_told_of_and_ended_as_others_are(tally_loop: VirtualLoop) -> None:
+    async def main() -> None:
+        pipeline, store = scripted()
+        made = poll("p", ["red", "blue"], partitions=1)
+        await pipeline.prepare(made)
+
+        def poisoned(writes: Sequence[Write]) -> None:
+            if shard_writes(writes) and not is_probe(writes):
+                raise DOWN
+
+        store.on_commit = poisoned
+        async with Running(pipeline.worker()) as running:
+            await pipeline.publish(votes(made, [1], pipeline.clock.now()))
+            await running.until(lambda: bool(running.worker.health().body["parked"]), 60)
+            again = poll("p", ["green"], partitions=1)
+            await pipeline.prepare(again)
+            await pipeline.publish(votes(again, [2], pipeline.clock.now(), "green"))
+            await running.until(lambda: len(running.worker._lanes.running) == 2, 10)
+            assert len(running.worker._lanes.parked()) == 1
+            ending = asyncio.get_running_loop().time()
+        assert asyncio.get_running_loop().time() - ending < 3
+
+    tally_loop.run(main())
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("options", [["red", "blue"], ["blue", "red"]], ids=["as it was", "in another order"])
 def test_after_the_store_was_wiped_the_same_voters_count_again_each_for_what_they_say(
