@@ -59,7 +59,7 @@ _WIDTH = 200
     help=f"Measure all sections, or those named, on the emulators and this machine. They are {', '.join(SECTIONS)}."
 )
 @click.argument("names", nargs=-1, type=click.Choice(list(SECTIONS)), metavar="[SECTION]...")
-@click.option("--quick", is_flag=True, help="About a tenth of the votes, one repetition: less than a minute for all.")
+@click.option("--quick", is_flag=True, help="About a tenth of the votes, one repetition: a minute or two for all.")
 @click.option("--check", is_flag=True, help="One line a budget; exit code 1 if one is not met.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 @click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Draw the ratios as a bar chart.")
