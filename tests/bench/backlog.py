@@ -91,8 +91,8 @@ class _Loaded(NamedTuple):
 
 
 async def run(stage: Stage) -> Outcome:
-    votes = stage.votes(1_000_000)
-    ballots = stage.votes(limits.BALLOTS_PER_PARTITION, least=2_000_000)  # so many that one lookup's memory is little
+    votes = stage.votes(1_000_000, least=50_000)
+    ballots = stage.votes(limits.BALLOTS_PER_PARTITION, least=1_500_000)  # so many that one lookup's memory is little
     drained = await _waited(stage, votes)
     loaded = await asyncio.to_thread(alone, _load, ballots)
     waiting, full = f"{votes:,} votes waiting at the start", f"a partition of {ballots:,} ballots"

@@ -39,7 +39,7 @@ async def run(stage: Stage) -> Outcome:
     figures.append(_figure("calls refused over a quota", "", found.refused))
     worst = max(abs(value / said - 1) for name, (value, said) in pairs.items() if "seconds" not in name)
     off = _figure("the model is off by at most", "%", 100 * worst, "messages, commits, writes")
-    # A tenth of the event is over before the first segments are folded: then the writes are a third fewer.
+    # A quick look is over before the first segments are folded: then the writes are a third fewer.
     bound = 10 if stage.scale == 1 else 40
     return Outcome(
         figures=(*figures, off),

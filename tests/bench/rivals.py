@@ -60,7 +60,7 @@ async def run(stage: Stage) -> Outcome:
     counts: dict[str, Count] = {}
 
     async def peer(one: Peer) -> Run:
-        timed, counts[one.name] = await _peer(stage, one, stage.votes(one.votes, least=200))
+        timed, counts[one.name] = await _peer(stage, one, stage.votes(one.votes, least=100))
         return timed
 
     async def ours(name: str, votes: int, size: int) -> Run:
