@@ -5,7 +5,6 @@ import gc
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 
 import msgspec
@@ -65,29 +64,18 @@ async def _others(stage: Stage, votes: int) -> Sequence[Figure]:
 
 
 async def _side_by_side(stage: Stage, votes: int, size: int) -> tuple[list[Run], list[Run]]:
-    """Return runs of the worker and of raw pull and ack, in turns, each turn on the same messages.
-
-    They are published once, to a topic with two subscriptions.
-    """
-    workers, raws = list[Run](), list[Run]()
+    """Return runs of the worker and of raw pull and ack, in turns, each on messages that it finds waiting."""
     more = 2 if size == 1 and not stage.quick else 0  # the one ratio of these that has a budget: let its median be firm
-    for repetition in range(stage.repetitions + more):
-        settings = stage.settings()
-        other = replace(settings, subscription=f"{settings.subscription}-raw")
-        backend, raw_backend = await opened(settings), await opened(other)
-        poll = await make_poll(backend)
-        messages = pack(make_votes(poll, range(votes)), size)
-        await publish(backend, settings.topic, messages)
-        turns = [(workers, _ours(settings, backend, poll, votes, size)), (raws, _raw(other, raw_backend, votes, size))]
-        for runs, turn in turns if repetition % 2 else reversed(turns):
-            runs.append(await turn)
-        await raw_backend.close()
-        await backend.close()
-    return workers, raws
+    contenders = {"ours": partial(ours, stage, votes, size), "raw": partial(_raw, stage, votes, size)}
+    runs = await alternate(stage.repetitions + more, contenders)
+    return runs["ours"], runs["raw"]
 
 
-async def _raw(settings: Settings, backend: Backend, votes: int, size: int) -> Run:
-    """Pull and acknowledge everything, through the same port, and look at nothing."""
+async def _raw(stage: Stage, votes: int, size: int) -> Run:
+    """Publish, then pull and acknowledge everything, through the same port, and look at nothing."""
+    settings = stage.settings()
+    backend = await opened(settings)
+    await publish(backend, settings.topic, pack(make_votes(await make_poll(backend), range(votes)), size))
     puller = backend.puller(settings.subscription)
     left = votes // size
 
@@ -107,6 +95,7 @@ async def _raw(settings: Settings, backend: Backend, votes: int, size: int) -> R
     for task in pulls:
         task.cancel()
     await asyncio.gather(*pulls, return_exceptions=True)
+    await backend.close()
     return found
 
 
@@ -116,12 +105,6 @@ async def ours(stage: Stage, votes: int, size: int) -> Run:
     backend = await opened(settings)
     poll = await make_poll(backend)
     await publish(backend, settings.topic, pack(make_votes(poll, range(votes)), size))
-    found = await _ours(settings, backend, poll, votes, size)
-    await backend.close()
-    return found
-
-
-async def _ours(settings: Settings, backend: Backend, poll: Poll, votes: int, size: int) -> Run:
     worker = bootstrap.vote_worker(settings, backend, bootstrap.World())
     stop = asyncio.Event()
     gc.collect()
@@ -134,6 +117,7 @@ async def _ours(settings: Settings, backend: Backend, poll: Poll, votes: int, si
     await running
     gc.unfreeze()
     await _check(backend, poll, votes)
+    await backend.close()
     return Run(rate or found.rate, found.cpu)
 
 
