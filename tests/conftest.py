@@ -2,6 +2,7 @@
 
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,6 +14,7 @@ from emulator import google
 from emulator.launch import FLAVOUR_VARIABLE, GOOGLES, cloud_tasks, run, stack
 from tally.tasks import deferred
 from tests import indexes, smoke
+from tests.backends import BACKENDS
 
 Hosts = Callable[[google.Flavour], dict[str, str]]
 
@@ -48,6 +50,7 @@ def no_task_queue_is_connected() -> None:
 
 
 _NEEDED = "needs Google's emulators: "
+_OUTCOMES = ("passed", "failed", "error", "skipped")
 
 
 @pytest.fixture(scope="session")
@@ -98,8 +101,19 @@ def _given_datastore(flavour: google.Flavour) -> dict[str, str]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say in one line why tests on Google's emulators were skipped."""
+    """Say why tests on Google's emulators were skipped, and what became of the conformance tests on each backend.
+
+    Here, as jobs side by side report to a process that loads no other conftest.
+    """
     skips = [report.longrepr for report in terminalreporter.getreports("skipped")]
     reasons = [skip[2] for skip in skips if isinstance(skip, tuple) and _NEEDED in skip[2]]
     if reasons:
         terminalreporter.write_line(f"skipped what {reasons[0].removeprefix('Skipped: ')}")
+    counts: Counter[tuple[str, str]] = Counter()
+    for outcome in _OUTCOMES:
+        for report in terminalreporter.getreports(outcome):
+            if "tests/conformance/" in report.nodeid and (report.when == "call" or outcome != "passed"):
+                counts.update((name, outcome) for name in BACKENDS if f"[{name}" in report.nodeid)
+    for name in BACKENDS if counts else ():
+        parts = [f"{counts[name, outcome]} {outcome}" for outcome in _OUTCOMES]
+        terminalreporter.write_line(f"conformance {name}: {', '.join(parts)}")

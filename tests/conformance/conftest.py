@@ -4,7 +4,6 @@ Each test has a backend of its own (a fresh project, file or fake), so the suite
 one emulator without a reset. The topic `votes` has two subscriptions, `votes` and `copy`.
 """
 
-from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,17 +11,15 @@ from uuid import uuid4
 
 import pytest
 
-from emulator import google
 from tally import config
 from tally.bootstrap import open_backend
 from tally.clock import SystemClock
 from tally.config import Settings
 from tally.ports import Backend, Publisher, Puller, Store
 from tally.testing.backend import FakeBackend
+from tests.backends import BACKENDS, FLAVOURS
 from tests.conftest import Hosts
 
-FLAVOURS: dict[str, google.Flavour] = {"emulator-datastore": "firestore-mode", "emulator-firestore": "firestore"}
-BACKENDS = ("fake", "embedded", *FLAVOURS)
 TOPIC, SUBSCRIPTION, COPY = "votes", "votes", "copy"
 
 
@@ -81,15 +78,3 @@ def publisher(backend: Backend) -> Publisher:
 @pytest.fixture
 def puller(backend: Backend) -> Puller:
     return backend.puller(SUBSCRIPTION)
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print how many conformance tests passed, failed and were skipped on each backend."""
-    counts: Counter[tuple[str, str]] = Counter()
-    for outcome in ("passed", "failed", "error", "skipped"):
-        for report in terminalreporter.getreports(outcome):
-            if "tests/conformance/" in report.nodeid and (report.when == "call" or outcome != "passed"):
-                counts.update((name, outcome) for name in BACKENDS if f"[{name}" in report.nodeid)
-    for name in BACKENDS:
-        parts = [f"{counts[name, each]} {each}" for each in ("passed", "failed", "error", "skipped")]
-        terminalreporter.write_line(f"conformance {name}: {', '.join(parts)}")
