@@ -202,13 +202,14 @@ class Inbox:
             self._wake_ack.set()
 
     async def _extend_forever(self) -> None:
-        while True:
-            await asyncio.sleep(_EXTEND_PERIOD)
-            now = self._time()
-            due = [held for held in (*self.held.values(), *self._lettered) if held.expires - now < _HALF_DEADLINE]
-            parts = [due[start : start + limits.ACK_IDS] for start in range(0, len(due), limits.ACK_IDS)]
-            # Side by side: one request that hangs must not let the leases of the others lapse.
-            await asyncio.gather(*(self._extend(part) for part in parts))
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await asyncio.sleep(_EXTEND_PERIOD)
+                now = self._time()
+                due = [held for held in (*self.held.values(), *self._lettered) if held.expires - now < _HALF_DEADLINE]
+                # Not waited for: a request that hangs is sent again, and lets no other lease lapse meanwhile.
+                for start in range(0, len(due), limits.ACK_IDS):
+                    group.create_task(self._extend(due[start : start + limits.ACK_IDS]))
 
     async def _extend(self, part: list[Held]) -> None:
         sent = self._time()

@@ -19,7 +19,7 @@ from tally.votes.counter import Counter
 from tally.votes.dead_letter import refused
 from tally.votes.inbox import Inbox
 from tally.votes.known_polls import KnownPolls
-from tally.votes.lane import Lane, Replaced, Waiting
+from tally.votes.lane import LET_GO_AFTER, Lane, Replaced, Waiting
 from tally.votes.poll import Poll
 from tally.votes.purge import PURGE_AFTER
 from tally.votes.records import Mask, Records
@@ -196,7 +196,8 @@ class Lanes:
 
     async def may_insert(self, lane: Lane, pulled_at: float) -> bool:
         known = self._polls.held(lane.poll.id)
-        if known is None or known.sent < pulled_at:
+        # Votes that waited long, as in a frozen worker, may be for a poll that was deleted and purged meanwhile.
+        if known is None or known.sent < max(pulled_at, self._time() - LET_GO_AFTER):
             known = await self._polls.read(lane.poll.id)
         if known.poll is not None and not known.poll.continues(lane.poll):
             raise Replaced

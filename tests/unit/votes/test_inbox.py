@@ -12,7 +12,8 @@ from tally.ports import Outgoing, Received
 from tally.testing.backend import FakeBackend
 from tally.testing.clock import VirtualClock
 from tally.testing.loop import VirtualLoop
-from tally.votes import decoder
+from tally.votes import batch, decoder
+from tally.votes.batch import Vote
 from tally.votes.decoder import Decoded
 from tally.votes.inbox import Inbox
 from tests.unit.votes.pipeline import letters
@@ -94,6 +95,29 @@ def test_leases_that_cannot_be_given_back_end_by_themselves(tally_loop: VirtualL
         assert not inbox.held
         await asyncio.sleep(20)
         assert len(await puller.pull(10)) == 1
+
+    tally_loop.run(main())
+
+
+def test_a_request_for_more_time_that_hangs_lets_no_lease_lapse(tally_loop: VirtualLoop) -> None:
+    async def main() -> None:
+        office = Office()
+        inbox = await office.open(batch.encode([Vote("p", "red", bytes(16), 1)]))
+        puller = office.backend.puller("votes")
+        extend, sent = puller.extend, 0
+
+        async def hanging_at_first(ack_ids: Sequence[str], seconds: int) -> None:
+            nonlocal sent
+            sent += 1
+            if sent == 1:
+                await asyncio.Event().wait()
+            await extend(ack_ids, seconds)
+
+        puller.extend = hanging_at_first  # type: ignore[method-assign]  # the network
+        running = asyncio.create_task(inbox.run())
+        await asyncio.sleep(3 * limits.ACK_DEADLINE_SECONDS)
+        assert await puller.pull(10) == []
+        running.cancel()
 
     tally_loop.run(main())
 

@@ -103,6 +103,23 @@ def test_a_replay_to_a_poll_whose_ledger_may_be_purged_any_moment_makes_none(tal
     tally_loop.run(main())
 
 
+def test_votes_that_waited_in_a_frozen_worker_make_no_shard_of_a_poll_purged_meanwhile(tally_loop: VirtualLoop) -> None:
+    async def main() -> None:
+        pipeline, _ = scripted()
+        made = poll("p", partitions=1)
+        await pipeline.prepare(made)
+        async with Running(pipeline.worker()) as running:
+            known = await running.worker._polls.read("p")
+            lanes = running.worker._lanes
+            lane = lanes._lane(made, 0)
+            await pipeline.prepare(poll("p", partitions=1, deleted_at=pipeline.clock.now() - 31 * DAY))
+            assert await lanes.may_insert(lane, known.sent)
+            await asyncio.sleep(61)
+            assert not await lanes.may_insert(lane, known.sent)
+
+    tally_loop.run(main())
+
+
 @pytest.mark.parametrize("outage", [False, True])
 def test_a_ledger_that_is_gone_while_its_poll_is_not_is_told_and_no_vote_of_it_refused(
     tally_loop: VirtualLoop, caplog: pytest.LogCaptureFixture, outage: bool
