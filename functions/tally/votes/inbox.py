@@ -219,7 +219,7 @@ class Inbox:
             event("extend-failed", status=error.status, messages=len(part))
             return
         for held in part:
-            held.expires = sent + limits.ACK_DEADLINE_SECONDS
+            held.expires = max(held.expires, sent + limits.ACK_DEADLINE_SECONDS)  # a later request may be back first
 
     async def _ack_forever(self) -> None:
         while True:

@@ -122,6 +122,27 @@ def test_a_request_for_more_time_that_hangs_lets_no_lease_lapse(tally_loop: Virt
     tally_loop.run(main())
 
 
+def test_a_request_for_more_time_that_is_back_late_takes_none_away(tally_loop: VirtualLoop) -> None:
+    async def main() -> None:
+        office = Office()
+        inbox = await office.open(batch.encode([Vote("p", "red", bytes(16), 1)]))
+        (held,) = inbox.held.values()
+        delays = iter([4, 0])
+
+        async def slow_at_first(ack_ids: object, seconds: int) -> None:
+            await asyncio.sleep(next(delays))
+
+        office.backend.puller("votes").extend = slow_at_first  # type: ignore[method-assign]  # the network
+        running = asyncio.create_task(inbox.run())
+        await asyncio.sleep(8)
+        extended = held.expires
+        await asyncio.sleep(2.5)
+        assert held.expires == extended > asyncio.get_running_loop().time() + 5
+        running.cancel()
+
+    tally_loop.run(main())
+
+
 def test_votes_of_a_message_that_was_let_go_settle_nothing(tally_loop: VirtualLoop) -> None:
     async def main() -> None:
         inbox = await Office().open(b"junk")
