@@ -35,8 +35,8 @@ from tally.votes.poll import Poll
 from tally.votes.polls import to_entity
 from tally.votes.recount import recount
 from tally.votes.worker import Worker
+from tests.unit.votes.counting import held, voters
 from tests.unit.votes.pipeline import ballots, ballots_of, poll, votes
-from tests.unit.votes.test_counter import held, voters
 from tests.unit.votes.test_decoder import HOSTILE
 
 

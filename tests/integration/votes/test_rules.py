@@ -16,8 +16,8 @@ from tally.testing.store import key_of
 from tally.votes import batch, keys, ledger
 from tally.votes.poll import GRACE
 from tests.integration.votes.test_pipeline import Workers, counter, letters, prepare, publish, total
+from tests.unit.votes.counting import held, voters
 from tests.unit.votes.pipeline import ballots_of, poll, votes
-from tests.unit.votes.test_counter import held, voters
 
 SHARD = keys.shard("p", 0)
 

@@ -1,42 +1,22 @@
 """The counter's one path after a commit that did not plainly succeed, and what it must never take for true."""
 
-import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from tally import limits
 from tally.errors import Refused, Rejected, Unavailable, UnsafeStore
-from tally.ports import Committed, Delete, Key, Upsert, Write
+from tally.ports import Committed, Delete, Key, Write
 from tally.testing.loop import VirtualLoop
 from tally.testing.store import FakeStore
 from tally.votes import keys, ledger
-from tally.votes.counter import Counter, Purged
+from tally.votes.counter import Purged
 from tally.votes.ledger import Corrupt, NewerFormat
-from tally.votes.records import Mask, Records
+from tests.unit.votes.counting import SHARD, count, counter, held, totals, voters
 from tests.unit.votes.scripted import ScriptedStore, once
 from tests.unit.votes.test_ledger import records
 
-SHARD = keys.shard("p", 0)
 LOST = Unavailable("the reply was lost", status="DEADLINE_EXCEEDED")
-
-
-def counter(store: ScriptedStore, *, fold_from: int = 32, revote: str = "keep") -> Counter:
-    return Counter(store, "p", 0, revote, loads=asyncio.Semaphore(2), fold_from=fold_from)  # type: ignore[arg-type]  # literal
-
-
-async def count(made: Counter, votes: Records) -> Mask:
-    await made.refresh()
-    return await made.commit(votes)
-
-
-async def totals(store: ScriptedStore) -> tuple[int, ...]:
-    (entity,) = (await store.store.get([SHARD])).found
-    return ledger.parse_shard(entity).counts
-
-
-def voters(numbers: Iterable[int], option: int = 0, at: int = 5) -> Records:
-    return records((number, option, at) for number in numbers)
 
 
 @pytest.fixture
@@ -323,139 +303,6 @@ def test_a_purged_shard_is_told_from_a_new_one(tally_loop: VirtualLoop, store: S
     tally_loop.run(main())
 
 
-def wipe(store: ScriptedStore) -> None:
-    fake = store.store
-    assert isinstance(fake, FakeStore)
-    fake.entities.clear()
-
-
-async def commit_each(made: Counter, numbers: Iterable[int], at: int = 5) -> None:
-    for number in numbers:
-        assert (await count(made, voters([number], at=at))).all()
-
-
-@pytest.mark.parametrize("commits", [1, 5, 9], ids=["behind", "as long", "longer"])
-@pytest.mark.parametrize("fold_from", [2, 10_000], ids=["folded", "not folded"])
-def test_of_a_store_that_went_back_nothing_held_is_kept(
-    tally_loop: VirtualLoop, store: ScriptedStore, commits: int, fold_from: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Another worker has begun the ledger again, of the same shape, with some of the ballots and others."""
-
-    async def main() -> None:
-        made, other = counter(store), counter(store, fold_from=fold_from)
-        await commit_each(made, range(0, 10, 2))
-        wipe(store)
-        await commit_each(other, range(1, commits + 1), at=6)
-        again = voters(range(20), at=7)
-        with pytest.raises(Refused):
-            await count(made, again)
-        with pytest.raises(Purged):
-            await made.refresh()
-        made.drop()
-        assert (await count(made, again)).all()
-        assert await totals(store) == (20,)
-        assert made.ballots == 20
-        assert [record.levelname for record in caplog.records if record.message == "ledger-went-back"] == ["CRITICAL"]
-
-    tally_loop.run(main())
-
-
-def test_a_store_that_went_back_is_noticed_where_another_worker_has_gone_on_past_what_is_held(
-    tally_loop: VirtualLoop, store: ScriptedStore
-) -> None:
-    async def main() -> None:
-        made = counter(store)
-        await commit_each(made, range(3))
-        fake = store.store
-        assert isinstance(fake, FakeStore)
-        restored = dict(fake.entities)
-        await commit_each(made, [3, 4])
-        fake.entities.clear()
-        fake.entities.update(restored)
-        other = counter(store)
-        for first in (10, 20, 30):
-            assert (await count(other, voters(range(first, first + 10)))).all()
-        with pytest.raises(Refused):
-            await count(made, voters([5]))
-        with pytest.raises(Purged):
-            await made.refresh()
-
-    tally_loop.run(main())
-
-
-def test_copies_alone_are_settled_by_a_shard_that_was_there_a_moment_ago(
-    tally_loop: VirtualLoop, store: ScriptedStore
-) -> None:
-    """They make no commit, which would tell that the store has lost what is held."""
-
-    async def main() -> None:
-        made = counter(store)
-        await commit_each(made, range(3))
-        store.gets.clear()
-        for _ in range(5):
-            assert (await count(made, voters([1]))).all()
-            await asyncio.sleep(1.9)
-        assert len(store.gets) == 2
-        for begin_again in ([5], []):
-            wipe(store)
-            await commit_each(counter(store), begin_again)
-            await asyncio.sleep(2)
-            with pytest.raises(Purged):
-                await count(made, voters([1]))
-
-    tally_loop.run(main())
-
-
-def test_a_read_that_fails_proves_nothing_to_the_copies_that_asked_for_it(
-    tally_loop: VirtualLoop, store: ScriptedStore
-) -> None:
-    async def main() -> None:
-        made = counter(store)
-        await commit_each(made, range(3))
-        await asyncio.sleep(2)
-        wipe(store)
-        store.on_get = once(LOST)
-        for error in (Unavailable, Purged):
-            with pytest.raises(error):
-                await count(made, voters([1]))
-
-    tally_loop.run(main())
-
-
-def test_a_commit_proves_what_was_there_when_it_was_sent(tally_loop: VirtualLoop, store: ScriptedStore) -> None:
-    async def main() -> None:
-        made = counter(store)
-        await commit_each(made, range(3))
-        store.gate = asyncio.Event()
-        slow = asyncio.create_task(count(made, voters([3])))
-        await asyncio.sleep(3)
-        store.gate.set()
-        await slow
-        store.gets.clear()
-        assert (await count(made, voters([1]))).all()
-        assert len(store.gets) == 1
-
-    tally_loop.run(main())
-
-
-def test_a_shard_written_again_as_it_was_is_no_other_ledger(
-    tally_loop: VirtualLoop, store: ScriptedStore, caplog: pytest.LogCaptureFixture
-) -> None:
-    """As after a roll-back of a later version that had only marked it."""
-
-    async def main() -> None:
-        made = counter(store)
-        await commit_each(made, range(3))
-        (shard,) = (await store.store.get([SHARD])).found
-        await store.store.commit([Upsert(shard)])
-        with pytest.raises(Refused):
-            await count(made, voters([3]))
-        await commit_each(made, [3])
-        assert not [record for record in caplog.records if record.message == "ledger-went-back"]
-
-    tally_loop.run(main())
-
-
 def test_a_later_copy_corrects_a_committed_record_after_a_catch_up(
     tally_loop: VirtualLoop, store: ScriptedStore
 ) -> None:
@@ -521,9 +368,3 @@ def test_loading_a_hundred_thousand_ballots_takes_few_lookups(tally_loop: Virtua
         assert len(store.gets) <= 3
 
     tally_loop.run(main())
-
-
-def held(made: Counter) -> ledger.Partition:
-    partition = made._held
-    assert partition is not None
-    return partition
