@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tally.votes.deployment import REQUEST_LOG_SHARE
 from tally.votes.prices import (
     ALERT,
     ARMOR_POLICY,
@@ -22,7 +23,6 @@ from tally.votes.prices import (
     JOB_GIB,
     JOB_VCPU,
     KEY_VERSION,
-    LOG_GIB,
     POOL_GIB,
     POOL_VCPU,
     PUBSUB_BYTE,
@@ -39,9 +39,9 @@ from tally.votes.scale import (
     ANSWER_BYTES,
     COMMITS_PER_PARTITION_SECOND,
     LEDGER_BYTES_PER_VOTE,
-    LOG_BYTES,
     VOTES_PER_INSTANCE_SECOND,
     VOTES_PER_MESSAGE,
+    request_log_dollars,
 )
 
 MONTH_SECONDS = 730 * 3600
@@ -142,8 +142,8 @@ def lines(load: Load) -> Iterator[Line]:
     yield Line("Ledger", f"{stored:,.2f} GiB, kept twice", 2 * stored * STORED_GIB)
     sent = requests * ANSWER_BYTES / 2**30
     yield Line("Answers to the internet", f"{sent:,.1f} GiB", sent * EGRESS_GIB)
-    logged = requests * LOG_BYTES / 2**30
-    yield Line("Log of requests", f"{logged:,.1f} GiB", logged * LOG_GIB)
+    logged = requests * REQUEST_LOG_SHARE
+    yield Line("Log of requests", f"{logged:,.0f}, a sample", request_log_dollars(requests, REQUEST_LOG_SHARE))
     if load.load_balancer:
         cost = 730 * FORWARDING_HOUR + 2 * sent * BALANCED_GIB
         yield Line("Load balancer", "one rule, all month", cost)

@@ -181,6 +181,18 @@ variable "region" {
   }
 }
 
+variable "request_log_share" {
+  description = "Share of the votes function's requests that went well whose log entries are kept, from 0 (none) to 1 (all, at some $0.50 for a million); those that failed always are."
+  type        = number
+  default     = 0.01 # shows who calls and how; the rest tells nothing that metrics do not, and is a list of voters' addresses and times
+  nullable    = false
+
+  validation {
+    condition     = var.request_log_share >= 0 && var.request_log_share <= 1 && (var.request_log_share == 0 || var.request_log_share >= 0.0001)
+    error_message = "request_log_share is 0, or from 0.0001 to 1."
+  }
+}
+
 variable "retention_days" {
   description = "How long topics and subscriptions keep votes that no worker has counted yet."
   type        = number

@@ -278,6 +278,23 @@ def alerts_say_what_to_do(plan: Plan) -> Violations:
             yield f"{address} does not say what to do"
 
 
+def only_requests_that_went_well_leave_the_log(plan: Plan) -> Violations:
+    """Of the votes function's, and of the log that Cloud Run writes: never a failure, nor a line of our code."""
+    narrow = {
+        'logName = "projects/tally-demo/logs/run.googleapis.com%2Frequests"',
+        'resource.type = "cloud_run_revision"',
+        'resource.labels.service_name = "tally-public"',
+        "httpRequest.status >= 200",
+        "httpRequest.status < 400",
+    }
+    for address, values in plan.of_type("google_logging_project_exclusion").items():
+        clauses = values["filter"].split(" AND ")
+        for missing in narrow - set(clauses):
+            yield f"{address} leaves out more than {missing}"
+        for other in (clause for clause in clauses if clause not in narrow and not clause.startswith("sample(")):
+            yield f"{address} says {other}"
+
+
 POLICIES: dict[str, Callable[[Plan], Violations]] = {
     policy.__name__: policy
     for policy in (
@@ -302,5 +319,6 @@ POLICIES: dict[str, Callable[[Plan], Violations]] = {
         buckets_are_closed,
         old_images_are_cleaned_up,
         alerts_say_what_to_do,
+        only_requests_that_went_well_leave_the_log,
     )
 }

@@ -139,6 +139,7 @@ def test_the_sizes_that_a_plan_takes_are_those_of_terraform() -> None:
     assert int(public["concurrency"]) == deployment.CONCURRENCY
     assert public["memory"] == f'"{deployment.FUNCTION_GIB * 1024:g}Mi"'
     assert float(pool["memory_gib"]) == deployment.WORKER_GIB
+    assert f"  default     = {deployment.REQUEST_LOG_SHARE} #" in _variable(text, "request_log_share")
     a_ballot = round(scale.LEDGER_BYTES_PER_VOTE / deployment.LEDGER_SHARE)
     assert f"Memory: {deployment.CODE_GIB} GiB and {a_ballot} bytes a ballot" in text
 
@@ -152,8 +153,11 @@ def test_the_readme_says_what_the_defaults_carry() -> None:
 
 def _defaults(text: str, name: str) -> dict[str, str]:
     """Return the defaults of an object variable's fields, as they are written."""
-    variable = text.split(f'variable "{name}"')[1].split("\nvariable ")[0]
-    return dict(re.findall(r"(\w+) += optional\(\w+, ([^)]+)\)", variable))
+    return dict(re.findall(r"(\w+) += optional\(\w+, ([^)]+)\)", _variable(text, name)))
+
+
+def _variable(text: str, name: str) -> str:
+    return text.split(f'variable "{name}"')[1].split("\nvariable ")[0]
 
 
 @pytest.mark.parametrize("votes", [1_000, 10**9])
@@ -167,6 +171,8 @@ def test_what_a_plan_says_to_deploy_is_what_terraform_deploys(tf: Terraform, fol
         environment = {one["name"]: one["value"] for one in container["env"]}
         assert config.load(environment).ledger_memory_bytes == planned.worker.ledger_bytes
         assert pool["scaling"][0]["manual_instance_count"] == planned.workers
+    (exclusion,) = plan.of_type("google_logging_project_exclusion").values()
+    assert f"sample(insertId, {1 - deployment.REQUEST_LOG_SHARE:.4f})" in exclusion["filter"]
     public = plan.of_type(FUNCTION)[f'{FUNCTION}.this["public"]']["service_config"][0]
     assert public["min_instance_count"] == planned.instances
     assert public["max_instance_count"] == planned.max_instances

@@ -146,6 +146,18 @@ MISTAKES = {
     "an alert without words": Mistake(
         "monitoring.tf", "content   = each.value.help", 'content   = "!"', "alerts_say_what_to_do"
     ),
+    "failures that are not logged": Mistake(
+        "request_log.tf",
+        '      "httpRequest.status < 400",\n',
+        "",
+        "only_requests_that_went_well_leave_the_log",
+    ),
+    "other services' requests that are not logged": Mistake(
+        "request_log.tf",
+        '      "resource.labels.service_name = \\"${local.public_name}\\"",\n',
+        "",
+        "only_requests_that_went_well_leave_the_log",
+    ),
     "images that pile up": Mistake("registry.tf", '"DELETE"', '"KEEP"', "old_images_are_cleaned_up"),
 }
 

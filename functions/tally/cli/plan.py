@@ -100,6 +100,9 @@ def _costs(found: Plan) -> Table:
 def _words(found: Plan) -> Iterator[str]:
     longer = f"the workers and instances run {scale.WARM_MINUTES} minutes longer"
     yield f"List prices; no free tier, load balancer, Cloud Armor; {longer}."
+    whole = scale.request_log_dollars(found.votes, 1)
+    kept = f"{deployment.REQUEST_LOG_SHARE:.0%} of the requests that went well"
+    yield f"The log of requests keeps {kept}; all of it (request_log_share = 1) costs ${whole:,.2f}."
     if not prices.REGIONS[found.region].datastore_listed:
         factor = prices.DATASTORE_AT_MOST
         yield f"Datastore's price in {found.region} is taken as {factor:g} times us-central1's: look it up."

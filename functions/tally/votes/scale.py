@@ -18,6 +18,7 @@ from tally.votes.deployment import (
     GIB,
     LARGEST_WORKER,
     MAX_INSTANCES,
+    REQUEST_LOG_SHARE,
     Deployment,
     worker_size,
 )
@@ -241,7 +242,12 @@ def _costs(one: Plan, region: prices.Region) -> Iterator[Cost]:
     stored = 2 * votes * LEDGER_BYTES_PER_VOTE / GIB * prices.STORED_GIB
     yield Cost("ledger, a month", stored * region.datastore)
     yield Cost("answers to the internet", votes * ANSWER_BYTES / GIB * prices.EGRESS_GIB)
-    yield Cost("Cloud Run's log of requests", votes * LOG_BYTES / GIB * prices.LOG_GIB)
+    yield Cost("Cloud Run's log of requests", request_log_dollars(votes, REQUEST_LOG_SHARE))
+
+
+def request_log_dollars(requests: float, share: float) -> float:
+    """Return what Cloud Run's log of so many requests costs, where a share of it is kept."""
+    return requests * share * LOG_BYTES / GIB * prices.LOG_GIB
 
 
 def table(plans: list[Plan]) -> str:

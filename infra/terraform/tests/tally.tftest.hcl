@@ -109,6 +109,38 @@ run "sixty_five_streams_are_refused" {
   expect_failures = [var.streams]
 }
 
+run "the_whole_request_log" {
+  command = plan
+
+  variables {
+    request_log_share = 1
+  }
+  assert {
+    condition     = length(google_logging_project_exclusion.public_requests) == 0
+    error_message = "Whoever asks for every entry gets every entry."
+  }
+}
+
+run "no_request_that_went_well_is_logged" {
+  command = plan
+
+  variables {
+    request_log_share = 0
+  }
+  assert {
+    condition     = !strcontains(google_logging_project_exclusion.public_requests[0].filter, "sample") && strcontains(google_logging_project_exclusion.public_requests[0].filter, "httpRequest.status < 400")
+    error_message = "Without a share all that went well is left out, and no failure."
+  }
+}
+
+run "more_than_the_whole_request_log_is_refused" {
+  command = plan
+  variables {
+    request_log_share = 100
+  }
+  expect_failures = [var.request_log_share]
+}
+
 run "applies" {
   command = apply
 
