@@ -16,6 +16,7 @@ from tally.limits import JSON_DEPTH
 
 T = TypeVar("T")
 RawHeaders = list[tuple[bytes, bytes]]
+_LENGTH_DIGITS = 20  # as many as 64 bits take; servers let zeros before them through, in any number
 
 
 async def read(headers: RawHeaders, receive: Receive, most: int) -> bytes:
@@ -92,7 +93,7 @@ def _check_headers(headers: RawHeaders, most: int) -> None:
         if name == b"content-type":
             content_type = value
         elif name == b"content-length":
-            if not value.isdigit():
+            if not value.isdigit() or len(value) > _LENGTH_DIGITS:
                 raise InvalidInput("Content-Length is no number", code="bad-header")
             if int(value) > most:
                 raise TooLarge(f"the body has {int(value)} bytes: want at most {most}", code="body-too-large")

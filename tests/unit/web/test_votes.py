@@ -201,6 +201,17 @@ def test_a_body_that_says_it_is_too_large_is_not_read(play: Play) -> None:
     play(scene)
 
 
+@pytest.mark.parametrize("length", ["", "-1", "+28", "28, 28", "0" * 5_000 + "28"])
+def test_a_content_length_that_is_no_number_is_the_callers_error(play: Play, length: str) -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.poll()
+        reply = await stage.vote(content_length=length)
+        assert (reply.status, reply.json["code"]) == (400, "bad-header")
+        assert not stage.publisher.messages
+
+    play(scene)
+
+
 def test_a_huge_body_beside_good_ones_takes_none_with_it(play: Play) -> None:
     async def scene(stage: Stage) -> None:
         await stage.poll()
