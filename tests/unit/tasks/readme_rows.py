@@ -9,9 +9,11 @@ DEAD_TASKS = "unit/tasks/test_dead_tasks.py"
 DEFERRED = "unit/tasks/test_deferred.py"
 EVENTS = "unit/tasks/test_events.py"
 EXECUTOR = "unit/tasks/test_executor.py"
+EXECUTOR_STOP = "unit/tasks/test_executor_stop.py"
 LEASE = "unit/tasks/test_lease.py"
 LOST_REPLIES = "unit/tasks/test_lost_replies.py"
 MIDDLEWARE = "unit/tasks/test_middleware.py"
+PACE = "unit/tasks/test_pace.py"
 POOL = "unit/tasks/test_pool.py"
 PUSH = "unit/tasks/test_push.py"
 QUEUE = "unit/tasks/test_queue.py"
@@ -163,7 +165,7 @@ ROWS = {
         f"{DEFERRED}::test_a_unique_call_may_come_again_after_its_period",
     ],
     "`headers`": [f"{README}::test_headers_and_trace_go_from_a_call_to_its_run_and_on_to_the_calls_that_it_makes"],
-    "`priority`": [f"{EXECUTOR}::test_priorities"],
+    "`priority`": [f"{PACE}::test_a_heavier_queue_is_served_more_often_or_strictly_first"],
     "`max_retries`, `default_retry_delay`, `retry_backoff`, `retry_backoff_max`, `retry_jitter`": [
         f"{RETRY}::test_delays_are_those_of_the_documented_text",
         f"{RETRY}::test_jitter_takes_off_its_share_at_most",
@@ -211,14 +213,14 @@ ROWS = {
     "unregistered task": [
         f"{RETRIES}::test_an_unknown_task_is_tried_for_a_while_then_parked_and_replayed_after_the_deploy"
     ],
-    "`--concurrency`, `--autoscale`": [f"{EXECUTOR}::test_concurrency_follows_the_backlog_between_its_bounds"],
+    "`--concurrency`, `--autoscale`": [f"{PACE}::test_concurrency_follows_the_backlog_between_its_bounds"],
     "warm shutdown": [
-        f"{EXECUTOR}::test_stop_takes_no_more_finishes_what_is_short_and_gives_back_what_is_long",
+        f"{EXECUTOR_STOP}::test_stop_takes_no_more_finishes_what_is_short_and_gives_back_what_is_long",
         "integration/tasks/test_task_functions.py::test_a_stopped_worker_gives_back_what_runs_in_a_thread_and_exits_in_time",
     ],
     "cold shutdown": [
-        f"{EXECUTOR}::test_a_stop_at_once_gives_back_what_runs_and_another_worker_begins_with_it",
-        f"{EXECUTOR}::test_a_stop_at_once_leaves_to_their_leases_what_the_store_does_not_take_back",
+        f"{EXECUTOR_STOP}::test_a_stop_at_once_gives_back_what_runs_and_another_worker_begins_with_it",
+        f"{EXECUTOR_STOP}::test_a_stop_at_once_leaves_to_their_leases_what_the_store_does_not_take_back",
         "unit/cli/test_worker.py::test_a_first_signal_stops_a_second_one_stops_at_once_and_a_third_one_would_kill",
     ],
     "`inspect`, Flower": [SHELL, f"{CLI}::test_a_task_is_added_listed_peeked_counted_and_deleted"],

@@ -4,7 +4,6 @@ import asyncio
 import re
 from datetime import UTC, datetime
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
@@ -13,14 +12,10 @@ from tally.clock import from_datetime
 from tally.retry import RetryPolicy
 from tally.tasks import deferred
 from tally.tasks.context import Discard, Retry, current
-from tally.tasks.deferred import Registry
-from tally.tasks.pace import Bounds
 from tally.tasks.run import State
-from tally.tasks.system import TaskSystem
 from tally.tasks.task import Task
-from tally.testing.clock import VirtualClock
-from tally.testing.store import FakeStore
 from tests.unit.tasks.conftest import Go
+from tests.unit.tasks.executing import World
 from tests.unit.tasks.readme_rows import ROWS
 
 ROOT = Path(__file__).parents[3]
@@ -52,22 +47,6 @@ def test_the_tests_of_a_row_are_there(row: str) -> None:
         file, _, test = named.partition("::")
         source = (ROOT / "tests" / file).read_text(encoding="utf-8")
         assert re.search(rf"^(async )?def {test}\(", source, re.MULTILINE), named
-
-
-class World:
-    def __init__(self) -> None:
-        self.clock = VirtualClock()
-        self.store = FakeStore(clock=self.clock)
-        self.registry = Registry()
-        self.system = TaskSystem(self.registry, self.store, clock=self.clock, random=Random(1), worker="w", shards=1)
-        self.registry.connect(self.system.tasks)
-
-    async def work(self, *queues: str, seconds: float = 60) -> None:
-        """Serve queues for so long."""
-        executor = self.system.executor(dict.fromkeys(queues or ("default",), 1), bounds=Bounds())
-        stop = asyncio.Event()
-        asyncio.get_running_loop().call_later(seconds, stop.set)
-        await executor.run(stop)
 
 
 @pytest.fixture
@@ -114,7 +93,7 @@ def test_the_options_of_a_call_override_its_functions(world: World, run: Go) -> 
         when = t.later(queue="fast", retry=RetryPolicy(max_attempts=2, min_backoff=1.0), name="n", delay=10)
         handle = await when.call("a")
         again = await when.call("a")
-        await world.work("fast", "slow")
+        await world.serve("fast", "slow")
         status = await handle.status()
         assert (again.id, status.state, status.attempt) == (handle.id, State.FAILED, 2)
 
@@ -131,7 +110,7 @@ def test_a_call_as_a_task_runs_from_the_queue_it_is_added_to(world: World, run: 
 
     async def main() -> None:
         await world.system.pull("images").add(t.later(tag="x", headers={"a": "b"}).task(7))
-        await world.work("images")
+        await world.serve("images")
 
     run(main())
     assert seen == [(7, "images", "b")]
@@ -160,7 +139,7 @@ def test_headers_and_trace_go_from_a_call_to_its_run_and_on_to_the_calls_that_it
 
     async def main() -> None:
         await parent.later(headers={**kept, "own": "1"}).call()
-        await world.work()
+        await world.serve()
 
     run(main())
     assert seen["parent"] == (trace, {**kept, "own": "1"})
@@ -181,7 +160,7 @@ def test_a_call_may_be_for_another_namespace_than_its_maker(world: World, run: G
     async def main() -> None:
         await parent.later(headers={"namespace": "a"}).call()
         await child.call()
-        await world.work()
+        await world.serve()
 
     run(main())
     assert sorted(seen, key=str) == [None, "b"]
@@ -203,7 +182,7 @@ def test_every_state_is_seen_in_its_time(world: World, run: Go) -> None:
         handles["parked"] = await _unknown(world)
         assert {(await handle.status()).state for handle in handles.values()} == {State.QUEUED}
         await handles["cancelled"].cancel()
-        working = asyncio.ensure_future(world.work(seconds=400))
+        working = asyncio.ensure_future(world.serve(seconds=400))
         await asyncio.sleep(2)
         assert (await handles["done"].status()).state is State.RUNNING
         await asyncio.sleep(10)
