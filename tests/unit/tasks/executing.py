@@ -40,7 +40,7 @@ class World:
         """Work until the queues are empty."""
         await self.executor(dict.fromkeys(queues, 1)).run(asyncio.Event(), until_empty=True)
 
-    async def serve(self, *queues: str, worker: str = "w1", seconds: float = 60) -> None:
+    async def serve(self, *queues: str, worker: str = "w1", seconds: float = 200) -> None:
         """Work for so long."""
         stop = asyncio.Event()
         asyncio.get_running_loop().call_later(seconds, stop.set)
