@@ -15,7 +15,7 @@ from tally.testing.store import FakeStore
 
 
 class World:
-    """The service answers after `takes` seconds with `statuses` in turn, then 200s; 0: refuses, 400: raises InvalidInput.
+    """The service takes `takes` seconds and answers `statuses` in turn, then 200; 0: it is not there, 400: it raises.
 
     `sent` are (seconds since the work began, task's id).
     """
