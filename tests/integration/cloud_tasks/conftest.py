@@ -10,6 +10,7 @@ import aiohttp
 import grpc
 import pytest
 from aiohttp import web
+from google.api_core.exceptions import NotFound
 from google.cloud import tasks_v2
 from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpcAsyncIOTransport
 
@@ -74,6 +75,16 @@ class Sut:
         """Create an HTTP task; `http` among the fields adds to its HttpRequest."""
         request = {"url": url, **fields.pop("http", {})}
         return await self.client.create_task(parent=queue, task={"http_request": request, **fields})
+
+    async def set_queue(self, **fields: Any) -> None:
+        await self.client.update_queue(queue={"name": QUEUE, **fields})
+
+    async def gone(self, name: str) -> bool:
+        try:
+            await self.client.get_task(name=name)
+        except NotFound:
+            return True
+        return False
 
     async def post(self, path: str, body: Any = None) -> Any:
         async with self.http.post(f"http://{self.address}{path}", json=body) as response:

@@ -12,7 +12,7 @@ from google.auth.exceptions import GoogleAuthError
 from google.auth.transport.requests import Request
 from google.oauth2 import id_token
 
-from tests.integration.cloud_tasks.conftest import QUEUE, Start, Sut, Target
+from tests.integration.cloud_tasks.conftest import Start, Sut, Target
 
 ACCOUNT = "caller@tally-local.iam.gserviceaccount.com"
 
@@ -89,7 +89,7 @@ async def test_an_oauth_token_is_a_placeholder(sut: Sut, target: Target) -> None
 
 async def test_the_queues_token_overrides_the_tasks(sut: Sut, target: Target) -> None:
     oidc = {"service_account_email": "queue@x.iam.gserviceaccount.com", "audience": "queue"}
-    await sut.client.update_queue(queue={"name": QUEUE, "http_target": {"oidc_token": oidc}})
+    await sut.set_queue(http_target={"oidc_token": oidc})
     header = await token_of(sut, target, {"service_account_email": ACCOUNT, "audience": "task"})
     assert (await verify(sut, header, "queue"))["email"] == oidc["service_account_email"]
 
@@ -100,7 +100,7 @@ async def test_the_queues_token_overrides_the_tasks(sut: Sut, target: Target) ->
 )
 async def test_a_queues_token_needs_both_its_parts(sut: Sut, http_target: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument, match="must have both"):
-        await sut.client.update_queue(queue={"name": QUEUE, "http_target": http_target})
+        await sut.set_queue(http_target=http_target)
 
 
 async def test_the_issuer_can_be_googles(start: Start, target: Target) -> None:
