@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 it failed, 2 the command line is wrong, 130 interrupted.
 import asyncio
 import sys
 from collections.abc import Coroutine
+from decimal import Decimal, InvalidOperation
 from math import isnan
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +19,7 @@ from tally.errors import TallyError
 
 T = TypeVar("T")
 INTERRUPTED = 130
+DIGITS_AT_MOST = 18
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 
@@ -30,6 +32,21 @@ class Range(click.FloatRange):
         if isnan(number):
             self.fail(f"{number} is not in the range {self._describe_range()}.", param, ctx)
         return number
+
+
+class Whole(click.IntRange):
+    """Whole numbers within bounds, which may be written as 1e7 too. Click's own names no bounds for what is none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            number = Decimal(value)
+        except InvalidOperation:
+            number = Decimal("nan")
+        # The digits first: 1e999999 as an int would fill the memory for nothing.
+        if not number.is_finite() or number.adjusted() >= DIGITS_AT_MOST or number != number.to_integral_value():
+            self.fail(f"{value!r} is not a whole number in the range {self._describe_range()}.", param, ctx)
+        whole: int = super().convert(int(number), param, ctx)
+        return whole
 
 
 class Group(click.Group):

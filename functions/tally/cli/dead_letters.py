@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from tally import bootstrap, config
-from tally.cli.console import json_option, print_json, run
+from tally.cli.console import Whole, json_option, print_json, run
 from tally.clock import to_datetime
 from tally.votes import dead_letter
 from tally.votes.dead_letter import Letter
@@ -53,7 +53,7 @@ def dead_letters() -> None:
 
 @dead_letters.command("list")
 @_selection
-@click.option("--limit", default=1_000, show_default=True, type=click.IntRange(1, 100_000), help="Letters at most.")
+@click.option("--limit", default=1_000, show_default=True, type=Whole(1, 100_000), help="Letters at most.")
 @json_option
 def list_letters(letter_id: str | None, poll: str | None, reason: str | None, limit: int, as_json: bool) -> None:
     """Print the dead letters, one a line, and how many there are of each reason.

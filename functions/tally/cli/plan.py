@@ -7,7 +7,7 @@ from math import ceil
 import click
 from rich.table import Table
 
-from tally.cli.console import Range, json_option, print_json, tables
+from tally.cli.console import Range, Whole, json_option, print_json, tables
 from tally.votes import deployment, prices, scale
 from tally.votes.poll import default_partitions
 from tally.votes.scale import Plan
@@ -17,7 +17,7 @@ WARM_UP_VOTES_PER_COMMIT = 2
 
 @click.command()
 @json_option
-@click.option("--votes", type=click.IntRange(1, 10**12), required=True, help="Votes of the event, all for one poll.")
+@click.option("--votes", type=Whole(1, 10**12), required=True, help="Votes of the event, all for one poll.")
 @click.option("--minutes", type=Range(0.1, 44_640), required=True, help="Minutes in which they come.")
 @click.option(
     "--peak",
@@ -120,7 +120,11 @@ def _steps(found: Plan) -> Iterator[str]:
     deployed = found.deployment
     if deployed.instances > deployment.MAX_INSTANCES:
         yield f"\nThe default of max_instances, {deployment.MAX_INSTANCES}, would not carry it."
-    if deployed.workers > 1:
+    if deployed.workers == 1:
+        one = "the one worker" if deployed.streams == 1 else "a stream's one worker"
+        seen = "voters see results stand still until a new one is up"
+        yield f"\nIf {one} dies no vote is lost, but {seen}; with instances = 2 the other goes on."
+    else:
         yield "\nWhere it is deployed already, Terraform leaves the workers' count alone:\n"
         yield f"make scale WORKERS={deployed.workers} PROJECT=…"
     if found.warm_up_minutes:

@@ -6,7 +6,7 @@ import click
 from rich.table import Table
 
 from tally.cli.client import Client, poll_path, server_options
-from tally.cli.console import Group, json_option, print_json, tables
+from tally.cli.console import Group, Whole, json_option, print_json, tables
 
 _INSTANT = "RFC 3339, like 2027-01-31T20:00:00+01:00"
 
@@ -24,8 +24,8 @@ def poll() -> None:
 @click.option("--title", help="Title; the id if it is not given.")
 @click.option("--opens-at", help=f"When it opens: {_INSTANT}.")
 @click.option("--closes-at", help=f"When it ends: {_INSTANT}.")
-@click.option("--expected-votes", type=int, help="How many votes to be ready for.")
-@click.option("--partitions", type=int, help="Partitions of its ledger; from the expected votes if not given.")
+@click.option("--expected-votes", type=Whole(1), help="How many votes to be ready for.")
+@click.option("--partitions", type=Whole(1), help="Partitions of its ledger; from the expected votes if not given.")
 @click.option("--voters", type=click.Choice(["one-ballot", "open"]), help="One ballot a voter, or as many as come.")
 @click.option("--revote", type=click.Choice(["keep", "replace"]), help="Which vote of a voter counts: first or last.")
 @click.option("--results", type=click.Choice(["live", "after-close"]), help="When the results show.")

@@ -9,7 +9,7 @@ import msgspec
 
 from tally import bootstrap, config, limits
 from tally.bootstrap import World
-from tally.cli.console import import_from_here, print_json, run
+from tally.cli.console import Whole, import_from_here, print_json, run
 from tally.clock import to_datetime
 from tally.errors import NotFound
 from tally.tasks.inspection import TaskInfo
@@ -20,7 +20,7 @@ T = TypeVar("T")
 SHOWN_ERROR = 60
 queue_argument = click.argument("queue_name", metavar="QUEUE")
 limit_option = click.option(
-    "--limit", default=100, show_default=True, type=click.IntRange(1, limits.LISTED_TASKS), help="Tasks at most."
+    "--limit", default=100, show_default=True, type=Whole(1, limits.LISTED_TASKS), help="Tasks at most."
 )
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 

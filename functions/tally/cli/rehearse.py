@@ -20,7 +20,7 @@ from rich.console import Console
 
 from tally import limits
 from tally.cli.client import Client, Unreachable, insist, poll_path, server_options
-from tally.cli.console import Range, json_option, print_json
+from tally.cli.console import Range, Whole, json_option, print_json
 from tally.retry import full_jitter
 
 OPTIONS = ("red", "green", "blue")
@@ -66,7 +66,7 @@ class Rehearsal:
 @click.option("--admin-url", help="Address of function `admin`, where it is another one.")
 @click.option(
     "--votes",
-    type=click.IntRange(1, MOST_VOTES),
+    type=Whole(1, MOST_VOTES),
     default=10_000,
     show_default=True,
     help="Votes in all, each of another voter.",
@@ -80,7 +80,7 @@ class Rehearsal:
 )
 @click.option(
     "--list-size",
-    type=click.IntRange(1, int(limits.VOTES_PER_REQUEST)),
+    type=Whole(1, int(limits.VOTES_PER_REQUEST)),
     default=1,
     show_default=True,
     help="Votes in one request.",

@@ -16,7 +16,7 @@ import click
 import uvicorn
 
 from tally import bootstrap, config, logs
-from tally.cli.console import import_from_here, run
+from tally.cli.console import Whole, import_from_here, run
 from tally.cli.serve import listen
 from tally.clock import SystemClock
 from tally.config import Settings
@@ -41,7 +41,7 @@ CONCURRENCY = "4:100"
     is_flag=True,
     help=f"End when nothing is left, no vote for {EMPTY_FOR:g} s: 0, or 3 if only what must wait came.",
 )
-@click.option("--stream", type=click.IntRange(0, STREAMS - 1), help="Pull this stream, instead of TALLY_STREAM's.")
+@click.option("--stream", type=Whole(0, STREAMS - 1), help="Pull this stream, instead of TALLY_STREAM's.")
 @click.option("--queue", "queues", multiple=True, metavar="NAME[=WEIGHT]", help="Run this queue's tasks, not votes.")
 @click.option("--strict", is_flag=True, help="Take from a lighter queue only what the heavier ones leave.")
 @click.option("--concurrency", show_default=CONCURRENCY, metavar="MIN:MAX", help="Tasks at a time.")

@@ -5,7 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 from tally.cli import main
-from tally.cli.console import Group, print_json, run
+from tally.cli.console import Group, Whole, print_json, run
 from tally.errors import ConfigError
 
 
@@ -48,6 +48,18 @@ def test_a_number_that_is_none_is_refused_with_the_bounds(command: str, option: 
     answer = CliRunner().invoke(main, [command, option, "nan"])
     assert answer.exit_code == 2
     assert f"Invalid value for '{option}': nan is not in the range {bounds}." in answer.output
+
+
+@pytest.mark.parametrize(("given", "found"), [("7", 7), ("1e3", 1000), ("2.5E2", 250), ("1_000", 1000), (7, 7)])
+def test_a_whole_number_may_be_written_as_people_write_it(given: str | int, found: int) -> None:
+    assert Whole(1, 1_000).convert(given, None, None) == found
+
+
+@pytest.mark.parametrize("given", ["", "x", "1.5", "nan", "inf", "-inf", "1e999999999", "1e-999999999", "1" * 5_000])
+def test_what_is_no_whole_number_is_refused_with_the_bounds(given: str) -> None:
+    with pytest.raises(click.BadParameter) as refused:
+        Whole(1, 1_000).convert(given, None, None)
+    assert refused.value.message == f"{given!r} is not a whole number in the range 1<=x<=1000."
 
 
 def test_run_returns_the_result_and_print_json_prints_it(capsys: pytest.CaptureFixture[str]) -> None:

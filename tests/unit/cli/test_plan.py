@@ -68,8 +68,31 @@ def test_json_has_the_needs_the_share_of_each_limit_and_what_to_deploy() -> None
     assert found["ways_out"] == {}
 
 
-def test_no_votes_are_an_error() -> None:
-    assert CliRunner().invoke(main, ["plan", "--votes", "0", "--minutes", "5"]).exit_code == 2
+@pytest.mark.parametrize("votes", ["0", "10.5", "many", "1000000000001", "1e13"])
+def test_votes_that_no_event_has_are_refused_with_the_value_and_the_limit(votes: str) -> None:
+    shown = CliRunner().invoke(main, ["plan", "--votes", votes, "--minutes", "5"])
+    assert shown.exit_code == 2
+    assert "in the range 1<=x<=1000000000000." in shown.output
+    assert votes in shown.output or str(int(float(votes))) in shown.output
+
+
+def test_votes_may_be_given_as_a_power_of_ten() -> None:
+    assert planned("--votes", "1e7", "--minutes", "5") == planned("--votes", "10000000", "--minutes", "5")
+
+
+@pytest.mark.parametrize(
+    ("votes", "minutes", "said"),
+    [
+        ("1e7", "5", "If the one worker dies no vote is lost, but voters see results stand still"),
+        ("7e8", "44640", "If a stream's one worker dies no vote is lost"),
+    ],
+)
+def test_where_one_worker_is_enough_it_says_what_voters_see_when_it_dies(votes: str, minutes: str, said: str) -> None:
+    assert said in planned("--votes", votes, "--minutes", minutes)
+
+
+def test_where_there_are_more_workers_it_does_not() -> None:
+    assert "stand still" not in planned("--votes", "1e9", "--minutes", "5")
 
 
 def test_a_region_whose_price_is_not_listed_says_so_and_an_unknown_one_names_those_known() -> None:
