@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Iterable
 
+from tally.ports import Entity, Key
+from tally.testing.store import FakeStore
 from tally.votes import keys, ledger
 from tally.votes.counter import Counter
 from tally.votes.records import Mask, Records
@@ -33,6 +35,13 @@ def voters(numbers: Iterable[int], option: int = 0, at: int = 5) -> Records:
 async def commit_each(made: Counter, numbers: Iterable[int], at: int = 5) -> None:
     for number in numbers:
         assert (await count(made, voters([number], at=at))).all()
+
+
+def entities(store: ScriptedStore) -> dict[Key, Entity]:
+    """Return what is in the fake store beneath, to be changed behind the counters' backs."""
+    fake = store.store
+    assert isinstance(fake, FakeStore)
+    return fake.entities
 
 
 def held(made: Counter) -> ledger.Partition:

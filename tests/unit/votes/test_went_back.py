@@ -9,7 +9,7 @@ from tally.ports import Upsert
 from tally.testing.loop import VirtualLoop
 from tally.testing.store import FakeStore
 from tally.votes.counter import Purged
-from tests.unit.votes.counting import SHARD, commit_each, count, counter, totals, voters
+from tests.unit.votes.counting import SHARD, commit_each, count, counter, entities, totals, voters
 from tests.unit.votes.scripted import ScriptedStore, once
 
 LOST = Unavailable("the reply was lost", status="DEADLINE_EXCEEDED")
@@ -18,12 +18,6 @@ LOST = Unavailable("the reply was lost", status="DEADLINE_EXCEEDED")
 @pytest.fixture
 def store() -> ScriptedStore:
     return ScriptedStore(FakeStore())
-
-
-def wipe(store: ScriptedStore) -> None:
-    fake = store.store
-    assert isinstance(fake, FakeStore)
-    fake.entities.clear()
 
 
 @pytest.mark.parametrize("commits", [1, 5, 9], ids=["behind", "as long", "longer"])
@@ -36,7 +30,7 @@ def test_of_a_store_that_went_back_nothing_held_is_kept(
     async def main() -> None:
         made, other = counter(store), counter(store, fold_from=fold_from)
         await commit_each(made, range(0, 10, 2))
-        wipe(store)
+        entities(store).clear()
         await commit_each(other, range(1, commits + 1), at=6)
         again = voters(range(20), at=7)
         with pytest.raises(Refused):
@@ -58,12 +52,10 @@ def test_a_store_that_went_back_is_noticed_where_another_worker_has_gone_on_past
     async def main() -> None:
         made = counter(store)
         await commit_each(made, range(3))
-        fake = store.store
-        assert isinstance(fake, FakeStore)
-        restored = dict(fake.entities)
+        restored = dict(entities(store))
         await commit_each(made, [3, 4])
-        fake.entities.clear()
-        fake.entities.update(restored)
+        entities(store).clear()
+        entities(store).update(restored)
         other = counter(store)
         for first in (10, 20, 30):
             assert (await count(other, voters(range(first, first + 10)))).all()
@@ -89,7 +81,7 @@ def test_copies_alone_are_settled_by_a_shard_that_was_there_a_moment_ago(
             await asyncio.sleep(1.9)
         assert len(store.gets) == 2
         for begin_again in ([5], []):
-            wipe(store)
+            entities(store).clear()
             await commit_each(counter(store), begin_again)
             await asyncio.sleep(2)
             with pytest.raises(Purged):
@@ -105,7 +97,7 @@ def test_a_read_that_fails_proves_nothing_to_the_copies_that_asked_for_it(
         made = counter(store)
         await commit_each(made, range(3))
         await asyncio.sleep(2)
-        wipe(store)
+        entities(store).clear()
         store.on_get = once(LOST)
         for error in (Unavailable, Purged):
             with pytest.raises(error):
