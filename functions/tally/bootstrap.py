@@ -203,7 +203,9 @@ async def checkup(environ: Mapping[str, str], world: World, *, read_only: bool) 
         if not read_only:
             findings.append(await checkups.guard_probe(backend.store, UUID(bytes=world.token())))
             findings += await checkups.left_streams(
-                lambda stream: backend.puller(settings.channel(stream).subscription), settings.streams
+                lambda stream: backend.puller(settings.channel(stream).subscription),
+                settings.streams,
+                made_here=settings.backend != "cloud",
             )
         findings.append(await checkups.clock(backend.store, world.clock))
     return findings

@@ -120,12 +120,12 @@ class Settings:
 
     @property
     def vote_channels(self) -> tuple[Channel, ...]:
-        """Those of the streams that votes are published to, and of the one that is pulled."""
-        return tuple(self.channel(stream) for stream in sorted({*range(self.streams), self.stream}))
+        """Those of the streams that votes are published to."""
+        return tuple(self.channel(stream) for stream in range(self.streams))
 
     @property
     def channels(self) -> tuple[Channel, ...]:
-        """All that these settings name; the dead letters' comes last."""
+        """Those that are to be there, the dead letters' last. A stream that is only drained is none of them."""
         return (*self.vote_channels, Channel(self.dead_letter_topic, self.dead_letter_subscription))
 
 

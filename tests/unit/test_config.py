@@ -77,5 +77,6 @@ def test_there_are_so_many_streams_and_no_more() -> None:
 
 def test_stream_0_has_the_bare_names_and_the_others_a_number() -> None:
     settings = config.load({"TALLY_TOPIC": "t", "TALLY_SUBSCRIPTION": "s", "TALLY_STREAMS": "2", "TALLY_STREAM": "4"})
-    assert settings.vote_channels == (("t", "s"), ("t-1", "s-1"), ("t-4", "s-4"))
+    assert settings.vote_channels == (("t", "s"), ("t-1", "s-1"))
+    assert settings.channel(settings.stream) == ("t-4", "s-4")
     assert settings.channels == (*settings.vote_channels, ("votes-dead", "votes-dead"))

@@ -20,10 +20,13 @@ from tally.cli.console import Whole, import_from_here, run
 from tally.cli.serve import listen
 from tally.clock import SystemClock
 from tally.config import Settings
+from tally.errors import BackendError, ConfigError
 from tally.limits import STREAMS
+from tally.ports import Puller
 from tally.tasks import deferred
 from tally.tasks.pace import Bounds
 from tally.tasks.pool_worker import THREADS
+from tally.votes import checkup
 from tally.votes.worker import EMPTY_FOR, Health
 from tally.web import health
 from tally.web.app import App
@@ -63,7 +66,7 @@ def worker(
     \b
     Examples:
       tally worker --port 0 --until-empty
-      tally worker --stream 1
+      TALLY_STREAMS=2 tally worker --stream 1
       TALLY_TASK_MODULES=shop.tasks tally worker --queue high=4 --queue low
     """
     logs.setup("DEBUG" if verbose else "INFO")
@@ -133,6 +136,7 @@ async def _work(host: str, port: int, until_empty: bool, stream: int | None) -> 
     with contextlib.closing(bootstrap.telemetry(settings)) as telemetry:
         async with bootstrap.opened(settings) as backend:
             await backend.prepare()
+            await refuse_absent_stream(settings, backend.puller(settings.channel(settings.stream).subscription))
             logs.event("worker-pulls", subscription=settings.channel(settings.stream).subscription)
             worker = bootstrap.vote_worker(settings, telemetry.timed(backend), bootstrap.World())
             telemetry.watch_worker(worker)
@@ -158,6 +162,18 @@ def warn_of_idle_stream(settings: Settings) -> None:
             hint=f"with TALLY_STREAMS={settings.streams} votes go to streams below {settings.streams}: raise it, for"
             " the functions too; or take what is left of this stream with --until-empty",
         )
+
+
+async def refuse_absent_stream(settings: Settings, puller: Puller) -> None:
+    """Raise ConfigError for a stream that nobody publishes to and that is not there: it is mistyped, or taken away."""
+    if settings.stream < settings.streams:
+        return
+    with contextlib.suppress(BackendError):  # the worker waits for an outage to end
+        if await checkup.waits(puller) is None:
+            raise ConfigError(
+                f"there is no stream {settings.stream}, and with TALLY_STREAMS={settings.streams} votes go to streams"
+                f" below {settings.streams}: pull one of these, or raise TALLY_STREAMS, for the functions too"
+            )
 
 
 async def log_ill_health(health: Callable[[], Health]) -> None:

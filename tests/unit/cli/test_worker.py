@@ -3,14 +3,24 @@
 import asyncio
 import logging
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from tally import config
 from tally.cli import main
-from tally.cli.worker import HEALTH_SECONDS, log_ill_health, stopped_by_signals, warn_of_idle_stream
+from tally.cli.worker import (
+    HEALTH_SECONDS,
+    log_ill_health,
+    refuse_absent_stream,
+    stopped_by_signals,
+    warn_of_idle_stream,
+)
+from tally.errors import ConfigError, Refused, Unavailable
+from tally.ports import Received
 from tally.testing.loop import VirtualLoop
 from tally.votes.worker import Health
 
@@ -105,3 +115,55 @@ def test_draining_a_stream_that_was_given_up_is_no_reason_to_warn(options: list[
     ended = CliRunner().invoke(main, ["worker", "--port", "0", "--stream", "5", *options], env=environ)
     assert ended.exit_code == 1
     assert ended.output.count("stream-gets-no-votes") == warnings
+
+
+class Looked:
+    """A puller whose one Pull answers, or fails, as it is told."""
+
+    def __init__(self, answer: Sequence[Received] | Exception) -> None:
+        self._answer = answer
+        self.given_back: list[str] = []
+
+    async def pull(self, max_messages: int) -> Sequence[Received]:
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+    async def acknowledge(self, ack_ids: Sequence[str]) -> None:
+        raise AssertionError("a look takes nothing")
+
+    async def extend(self, ack_ids: Sequence[str], seconds: int) -> None:
+        assert seconds == 0
+        self.given_back += ack_ids
+
+
+NOWHERE = Refused("no such subscription", status="NOT_FOUND")
+WAITING = (Received(ack_id="a", message_id="m", publish_time=0, data=b"", attributes={}),)
+
+
+@pytest.mark.parametrize(
+    ("stream", "answer", "refused"),
+    [
+        ("5", NOWHERE, True),
+        ("2", NOWHERE, True),
+        ("1", NOWHERE, False),  # functions publish to it: what deploys it may be on its way
+        ("5", (), False),
+        ("5", WAITING, False),
+        ("5", Unavailable("an outage", status="UNAVAILABLE"), False),
+    ],
+)
+async def test_a_stream_that_is_not_there_and_that_nobody_publishes_to_is_refused(
+    stream: str, answer: Sequence[Received] | Exception, refused: bool
+) -> None:
+    settings = config.load({"TALLY_STREAMS": "2", "TALLY_STREAM": stream})
+    puller = Looked(answer)
+    with pytest.raises(ConfigError, match=f"no stream {stream}.*TALLY_STREAMS=2") if refused else nullcontext():
+        await refuse_absent_stream(settings, puller)
+    assert puller.given_back == (["a"] if answer == WAITING else [])
+
+
+def test_a_mistyped_stream_is_not_made(tmp_path: Path) -> None:
+    environ = {"TALLY_BACKEND": "embedded", "TALLY_STATE": str(tmp_path)}
+    ended = CliRunner().invoke(main, ["worker", "--port", "0", "--stream", "5", "--until-empty"], env=environ)
+    assert (ended.exit_code, "there is no stream 5" in ended.output) == (1, True)
+    assert "stream 5" not in CliRunner().invoke(main, ["doctor"], env=environ).output

@@ -124,9 +124,17 @@ class NoPull:
         raise AssertionError("nothing was pulled")
 
 
-@pytest.mark.parametrize(("waiting", "level"), [(0, "note"), (3, "wrong")])
+@pytest.mark.parametrize(
+    ("waiting", "made_here", "level", "mend"),
+    [
+        (3, False, "wrong", "tally worker --stream 5 --until-empty"),
+        (3, True, "wrong", "tally worker --stream 5 --until-empty"),
+        (0, False, "note", "tally worker --stream 5 --until-empty && make deploy"),
+        (0, True, "ok", ""),
+    ],
+)
 def test_a_stream_that_no_function_names_is_found_with_the_command_that_drains_it(
-    tally_loop: VirtualLoop, waiting: int, level: str
+    tally_loop: VirtualLoop, waiting: int, made_here: bool, level: str, mend: str
 ) -> None:
     async def main() -> None:
         backend = FakeBackend(streams=6)
@@ -138,15 +146,15 @@ def test_a_stream_that_no_function_names_is_found_with_the_command_that_drains_i
         def puller(stream: int) -> Puller:
             return backend.puller(f"votes-{stream}") if stream == 5 else NoPull("NOT_FOUND")
 
-        (finding,) = await checkup.left_streams(puller, 2)
-        assert (finding.level, finding.mend.partition("  #")[0]) == (level, "tally worker --stream 5 --until-empty")
+        (finding,) = await checkup.left_streams(puller, 2, made_here=made_here)
+        assert (finding.level, finding.mend.partition("  #")[0]) == (level, mend)
         assert len(await backend.puller("votes-5").pull(10)) == waiting  # what it looked at is back
 
     tally_loop.run(main())
 
 
 async def test_streams_that_may_not_be_pulled_are_said_once() -> None:
-    (finding,) = await checkup.left_streams(lambda _: NoPull("PERMISSION_DENIED"), 2)
+    (finding,) = await checkup.left_streams(lambda _: NoPull("PERMISSION_DENIED"), 2, made_here=False)
     assert finding.level == "note"
     assert "streams above 1 could not be looked into" in finding.says
 
@@ -157,4 +165,4 @@ async def test_what_nobody_expected_of_a_stream_is_not_hidden() -> None:
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        await checkup.left_streams(lambda _: Broken(""), 2)
+        await checkup.left_streams(lambda _: Broken(""), 2, made_here=True)
