@@ -185,7 +185,7 @@ ROWS = {
         f"{LEASE}::test_a_lease_that_does_not_count_uses_up_no_attempt",
         "unit/tasks/test_gather.py::test_a_group_is_handed_over_when_none_came_for_a_while",
         "unit/tasks/test_admission.py::test_no_more_runs_of_a_key_are_at_work_than_its_limit_and_waiting_uses_up_nothing",
-        "unit/tasks/test_gather.py::test_tasks_and_writes_are_settled_together_or_not_at_all",
+        "unit/tasks/test_together.py::test_tasks_and_writes_are_settled_together_or_not_at_all",
     ],
     "`Ignore`, `Reject`": [f"{RETRIES}::test_discard_ends_a_run_without_retry_or_dead_letter"],
     "`time_limit`, `soft_time_limit`, `SoftTimeLimitExceeded`": [

@@ -9,14 +9,13 @@ import pytest
 
 from tally import limits
 from tally.clock import SECOND
-from tally.errors import InvalidInput, LeaseExpired, TooLarge, Unavailable
-from tally.ports import Entity, Insert
+from tally.errors import InvalidInput, TooLarge, Unavailable
 from tally.tasks.client import Tasks
 from tally.tasks.deferred import Deferred, Registry
 from tally.tasks.gather import Gather, queue_name
 from tally.tasks.pace import Bounds
 from tally.tasks.system import TaskSystem
-from tally.tasks.task import Task, check_queue
+from tally.tasks.task import check_queue
 from tally.testing.clock import VirtualClock
 from tally.testing.eager import eager
 from tally.testing.loop import VirtualLoop
@@ -24,8 +23,6 @@ from tally.testing.process import Process
 from tally.testing.store import FakeStore
 from tests.unit.tasks.conftest import Go
 from tests.unit.tasks.pull import Watched
-from tests.unit.tasks.pull import World as Pull
-from tests.unit.tasks.pull import run as pull
 
 RULE = Gather(max_size=5, max_delay=60, grace=20)
 
@@ -274,65 +271,3 @@ def test_eager_calls_get_each_item_by_itself(run: Go) -> None:
         assert world.handed("a") == [["1"], ["2"]]
 
     run(main())
-
-
-# What it stands on
-
-
-def test_tasks_and_writes_are_settled_together_or_not_at_all() -> None:
-    async def body(world: Pull) -> None:
-        queue = world.queue(shards=2)
-        await queue.add_many(Task(name=f"t{n}", payload=bytes(5_000)) for n in range(6))
-        leases = await queue.lease(6, seconds=60)
-
-        def order(name: str) -> Insert:
-            return Insert(Entity(key=(("Order", name),), properties={}))
-
-        world.store.after = [Unavailable("the reply was lost")]
-        await queue.complete_with(leases[:2], [order("1")])
-        assert len(world.fake.of_kind("Order")) == 1
-        await queue.extend(leases[2], 90)  # which only moves its version on
-        await queue.delete(leases[3].name)
-        with pytest.raises(LeaseExpired):
-            await queue.complete_with(leases[2:], [order("2")])
-        await queue.complete_with([leases[2], *leases[4:]], [order("3")])
-        assert len(world.fake.of_kind("Order")) == 2
-        assert (await queue.stats()).tasks == 0
-        await queue.add(Task(name="last"))
-        (late,) = await queue.lease(1, seconds=10)
-        await asyncio.sleep(10)
-        with pytest.raises(LeaseExpired):
-            await queue.complete_with([late], [])
-        (late,) = await queue.lease(1, seconds=60)
-        world.store.before = [Unavailable("down")] * 20
-        with pytest.raises(Unavailable):
-            await queue.complete_with([late], [])
-        world.store.before = []
-        with pytest.raises(InvalidInput, match="501"):
-            await queue.complete_with([late], [order(str(n)) for n in range(500)])
-
-    pull(body)
-
-
-def test_tags_are_found_by_one_query_each_and_their_tasks_are_counted() -> None:
-    async def body(world: Pull) -> None:
-        queue = world.queue(shards=1)
-        assert await queue.tags() == []
-        assert await queue.waiting("a", 10) is None
-        begun = world.clock.now()
-        for number in range(40):
-            await queue.add(Task(tag="abc"[number % 3]))
-            await asyncio.sleep(1)
-        await queue.add_many(Task() for _ in range(10))
-        await queue.lease(2, tag="b")
-        before = world.store.calls
-        assert sorted(await queue.tags()) == ["a", "b", "c"]
-        assert world.store.calls - before <= 5
-        waiting = await queue.waiting("a", 100)
-        assert waiting is not None
-        assert (waiting.count, waiting.oldest - begun, waiting.newest - begun) == (14, 0, 39 * SECOND)
-        few = await queue.waiting("b", 4)
-        assert few is not None
-        assert few.count == 4
-
-    pull(body)

@@ -264,3 +264,27 @@ def test_what_is_indexed_is_spread_over_the_shards_and_holds_nothing_of_the_task
         assert not any("secret" in str(entity.properties[name]) for entity in entities for name in entity.indexed)
 
     run(body)
+
+
+def test_tags_are_found_by_one_query_each_and_their_tasks_are_counted() -> None:
+    async def body(world: World) -> None:
+        queue = world.queue(shards=1)
+        assert await queue.tags() == []
+        assert await queue.waiting("a", 10) is None
+        begun = world.clock.now()
+        for number in range(40):
+            await queue.add(Task(tag="abc"[number % 3]))
+            await asyncio.sleep(1)
+        await queue.add_many(Task() for _ in range(10))
+        await queue.lease(2, tag="b")
+        before = world.store.calls
+        assert sorted(await queue.tags()) == ["a", "b", "c"]
+        assert world.store.calls - before <= 5
+        waiting = await queue.waiting("a", 100)
+        assert waiting is not None
+        assert (waiting.count, waiting.oldest - begun, waiting.newest - begun) == (14, 0, 39 * SECOND)
+        few = await queue.waiting("b", 4)
+        assert few is not None
+        assert few.count == 4
+
+    run(body)
