@@ -190,7 +190,7 @@ ROWS = {
     "`Ignore`, `Reject`": [f"{RETRIES}::test_discard_ends_a_run_without_retry_or_dead_letter"],
     "`time_limit`, `soft_time_limit`, `SoftTimeLimitExceeded`": [
         "unit/tasks/test_soft_timeout.py::test_an_async_function_ends_in_order_and_its_result_counts",
-        "unit/tasks/test_soft_timeout.py::test_a_plain_function_ends_in_order_in_its_thread",
+        "unit/tasks/test_soft_timeout_threads.py::test_a_plain_function_ends_in_order_in_its_thread",
         f"{RUNNER}::test_a_timeout_fails_the_attempt",
         f"{CONTEXT}::test_the_context_tells_what_a_task_may_know",
     ],
