@@ -85,6 +85,7 @@ def purge(queue_name: str, yes: bool) -> None:
       tally queue purge mail --yes
     """
     if not yes:
+        on_either(queue_name, _stats)  # nobody is asked about a queue that is not there
         click.confirm(f"Delete every task of queue {queue_name}?", abort=True, err=True)
     if pushed(queue_name):
         on_either(queue_name, lambda target: target.purge())

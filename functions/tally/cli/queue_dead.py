@@ -40,6 +40,7 @@ def replay(queue_name: str, names: tuple[str, ...], every: bool) -> None:
     Example:
       tally queue dead replay mail invoice-7
     """
+    _either(names, every)
     _each(queue_name, names, every, "replayed", lambda target, name: target.replay(name))
 
 
@@ -55,17 +56,21 @@ def drop(queue_name: str, names: tuple[str, ...], every: bool, yes: bool) -> Non
     Example:
       tally queue dead drop mail --all
     """
+    _either(names, every)
     if every and not yes:
+        on_pulled(queue_name, lambda target: target.known())  # nobody is asked about a queue that is not there
         click.confirm(f"Delete every dead letter of queue {queue_name}?", abort=True, err=True)
     _each(queue_name, names, every, "dropped", lambda target, name: target.drop(name))
+
+
+def _either(names: tuple[str, ...], every: bool) -> None:
+    if bool(names) == every:
+        raise click.UsageError("give names, or else --all")
 
 
 def _each(
     queue_name: str, names: tuple[str, ...], every: bool, done: str, act: Callable[[PullQueue, str], Awaitable[bool]]
 ) -> None:
-    if bool(names) == every:
-        raise click.UsageError("give names, or else --all")
-
     async def work(target: PullQueue) -> list[tuple[str, bool]]:
         results = [(name, await act(target, name)) for name in names]
         while every and (found := await target.list("dead", limit=limits.LISTED_TASKS)):

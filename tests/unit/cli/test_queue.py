@@ -122,6 +122,24 @@ def test_dead_letters_are_listed_replayed_and_dropped(invoke: Invoke, environ: d
     assert [each["name"] for each in json.loads(invoke("list", "mail", "--json").output)] == ["a"]
 
 
+@pytest.mark.parametrize("arguments", [("purge", "mail"), ("dead", "drop", "mail", "--all")])
+def test_a_queue_is_emptied_only_after_a_yes(
+    environ: dict[str, str], invoke: Invoke, arguments: tuple[str, ...]
+) -> None:
+    for name in ("a", "b"):
+        invoke("add", "mail", "1", "--name", name)
+        if name == "a":
+            fail(environ)
+
+    def left() -> tuple[int, int]:
+        counted = json.loads(invoke("stats", "mail", "--json").output)
+        return counted["tasks"], counted["dead"]
+
+    for answer, code, after in (("n\n", 1, (1, 1)), ("y\n", 0, (0, 1) if arguments[0] == "purge" else (1, 0))):
+        result = CliRunner().invoke(main, ["queue", *arguments], env=environ, input=answer)
+        assert (result.exit_code, "of queue mail? [y/N]" in result.output, left()) == (code, True, after)
+
+
 def test_pause_and_resume_show_in_the_stats(invoke: Invoke) -> None:
     invoke("add", "mail", "1")
     assert invoke("pause", "mail").output == "mail: paused\n"
@@ -139,6 +157,7 @@ LOOKS = [
     ("peek", "mial", "a"),
     ("delete", "mial", "a"),
     ("run", "mial", "a"),
+    ("purge", "mial"),
     ("purge", "mial", "--yes"),
     ("resume", "mial"),
     ("rate", "mial", "--off"),
@@ -147,6 +166,7 @@ LOOKS = [
     ("dead", "list", "mial", "--json"),
     ("dead", "replay", "mial", "--all"),
     ("dead", "drop", "mial", "a"),
+    ("dead", "drop", "mial", "--all"),
 ]
 
 
