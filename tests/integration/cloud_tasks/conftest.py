@@ -19,6 +19,8 @@ from emulator.cloud_tasks.server import Options, emulator
 PARENT = "projects/tally-local/locations/us-central1"
 QUEUE = f"{PARENT}/queues/q"
 START = 1_800_000_000 * 1_000_000
+LATER = {"seconds": 1_800_000_000 + 3_600}
+URL = "http://127.0.0.1:1/"  # where nobody listens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from aiohttp import web
 from google.api_core.exceptions import NotFound
 from google.cloud import tasks_v2
 
-from tests.integration.cloud_tasks.conftest import QUEUE, START, Start, Sut, Target, eventually
+from tests.integration.cloud_tasks.conftest import QUEUE, START, URL, Start, Sut, Target, eventually
 
 SECOND = 1_000_000
 
@@ -56,7 +56,7 @@ async def test_a_closed_connection_and_a_refused_one_are_tried_again(sut: Sut, t
 
     target.script = [hang_up]
     task = await sut.create(target.url)
-    nowhere = await sut.create("http://127.0.0.1:1/")
+    nowhere = await sut.create(URL)
     await sut.step(0.05)
     for failed in [await sut.client.get_task(name=each.name) for each in (task, nowhere)]:
         assert (failed.dispatch_count, failed.response_count) == (1, 0)

@@ -1,19 +1,17 @@
-"""Tasks through the official client: limits at their edges, names, views, pages, batches."""
+"""Tasks through the official client: limits at their edges, names, views, pages."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from google.api_core.exceptions import AlreadyExists, GoogleAPICallError, InvalidArgument, NotFound
+from google.api_core.exceptions import AlreadyExists, InvalidArgument, NotFound
 from google.cloud import tasks_v2
 from google.protobuf import timestamp_pb2
 
 from emulator.cloud_tasks import limits
-from tests.integration.cloud_tasks.conftest import PARENT, QUEUE, START, Start, Sut, Target
+from tests.integration.cloud_tasks.conftest import LATER, PARENT, QUEUE, START, URL, Start, Sut, Target
 
-URL = "http://127.0.0.1:1/"
-LATER = {"seconds": START // 1_000_000 + 3_600}
 FULL = tasks_v2.Task.View.FULL
 
 
@@ -28,7 +26,7 @@ async def http(sut: Sut, **request: Any) -> Any:
     return await sut.create(URL, schedule_time=LATER, http=request)
 
 
-async def test_views(sut: Sut) -> None:
+async def test_a_body_is_in_the_full_view_alone(sut: Sut) -> None:
     task = await http(sut, body=b"secret")
     assert (task.view, task.http_request.body) == (tasks_v2.Task.View.BASIC, b"")
     assert (await sut.client.get_task(name=task.name)).http_request.body == b""
@@ -118,7 +116,7 @@ async def test_the_dispatch_deadline_of_an_app_engine_task(sut: Sut, seconds: in
             await app_engine(sut, dispatch_deadline={"seconds": seconds})
 
 
-async def test_urls(sut: Sut) -> None:
+async def test_a_url_is_one_of_http_with_a_host_and_within_its_limit(sut: Sut) -> None:
     stem = "https://example.com/"
     longest = stem + "x" * (limits.URL_CHARACTERS - len(stem))
     await sut.create(longest, schedule_time=LATER)
@@ -134,7 +132,7 @@ async def test_urls(sut: Sut) -> None:
             await sut.create(bad)
 
 
-async def test_relative_uris(sut: Sut) -> None:
+async def test_a_relative_uri_begins_with_a_slash_and_is_within_its_limit(sut: Sut) -> None:
     await app_engine(sut, relative_uri="/" + "x" * (limits.URL_CHARACTERS - 1))
     for bad, message in (("/" + "x" * limits.URL_CHARACTERS, "2083"), ("x", "begin with /"), ("/a b", "spaces")):
         with pytest.raises(InvalidArgument, match=message):
@@ -151,7 +149,7 @@ async def test_bodies_go_with_some_methods_only(sut: Sut) -> None:
         await app_engine(sut, http_method="PATCH", body=b"x")
 
 
-async def test_headers(sut: Sut) -> None:
+async def test_headers_are_named_as_http_names_them_and_within_their_limit(sut: Sut) -> None:
     room = limits.HEADERS_BYTES - 1 - len("k")
     await http(sut, headers={"k": "v" * room})
     for headers, message in (
@@ -226,7 +224,7 @@ async def test_a_page_has_a_thousand_tasks_at_most(sut: Sut) -> None:
     assert [len(page.tasks) async for page in pages] == [1_000, 100]
 
 
-async def test_page_tokens(sut: Sut) -> None:
+async def test_a_page_token_belongs_to_its_list_and_lives_for_two_hours(sut: Sut) -> None:
     for _ in range(2):
         await sut.create(URL, schedule_time={"seconds": LATER["seconds"] + 86_400})
     first = await anext((await sut.client.list_tasks(request={"parent": QUEUE, "page_size": 1})).pages)
@@ -244,65 +242,10 @@ async def test_page_tokens(sut: Sut) -> None:
         await sut.client.list_tasks(request={"parent": QUEUE, "page_token": token})
 
 
-async def test_a_missing_task(sut: Sut) -> None:
+async def test_a_task_that_is_not_there_is_not_found(sut: Sut) -> None:
     for method in (sut.client.get_task, sut.client.delete_task, sut.client.run_task):
         with pytest.raises(NotFound, match="Task does not exist"):
             await method(name=f"{QUEUE}/tasks/missing")
-
-
-async def test_a_batch_creates_what_it_can_and_tells_the_rest(sut: Sut) -> None:
-    good = {"task": {"name": f"{QUEUE}/tasks/a", "http_request": {"url": URL}, "schedule_time": LATER}}
-    bad = {"task": {"http_request": {"url": "no url"}}}
-    operation = await sut.client.batch_create_tasks(request={"parent": QUEUE, "requests": [good, bad, good]})
-    assert not operation.operation.done
-    created = await operation.result(timeout=10)
-    assert [task.name for task in created.tasks] == [f"{QUEUE}/tasks/a"]
-    failed = operation.metadata.failed_requests
-    assert {index: status.code for index, status in failed.items()} == {1: 3, 2: 6}
-    assert operation.metadata.state == tasks_v2.BatchCreateTasksMetadata.State.PARTIALLY_SUCCEEDED
-
-
-async def test_a_batch_in_which_all_fail_is_aborted(sut: Sut) -> None:
-    bad = {"task": {"http_request": {"url": "no url"}}}
-    operation = await sut.client.batch_create_tasks(request={"parent": QUEUE, "requests": [bad]})
-    with pytest.raises(GoogleAPICallError, match="None of the requests succeeded"):
-        await operation.result(timeout=10)
-
-
-async def test_a_batch_with_the_same_request_id_is_done_once(sut: Sut) -> None:
-    request = {"parent": QUEUE, "requests": [{"task": {"http_request": {"url": URL}, "schedule_time": LATER}}]}
-    for _ in range(2):
-        operation = await sut.client.batch_create_tasks(request={**request, "request_id": "r1"})
-        await operation.result(timeout=10)
-    assert len([task async for task in await sut.client.list_tasks(parent=QUEUE)]) == 1
-
-
-async def test_batch_sizes(sut: Sut) -> None:
-    one = {"task": {"http_request": {"url": URL}, "schedule_time": LATER}}
-    for count in (0, limits.BATCH_CREATE + 1):
-        with pytest.raises(InvalidArgument, match="1 to 100"):
-            await sut.client.batch_create_tasks(request={"parent": QUEUE, "requests": [one] * count})
-    names = [f"{QUEUE}/tasks/t{n}" for n in range(limits.BATCH_DELETE + 1)]
-    with pytest.raises(InvalidArgument, match="1 to 1000"):
-        await sut.client.batch_delete_tasks(request={"parent": QUEUE, "names": names})
-    operation = await sut.client.batch_delete_tasks(request={"parent": QUEUE, "names": names[:-1]})
-    with pytest.raises(GoogleAPICallError, match="None of the requests succeeded"):
-        await operation.result(timeout=10)
-
-
-async def test_a_batch_deletes_what_is_there(sut: Sut) -> None:
-    names = [(await sut.create(URL, schedule_time=LATER)).name for _ in range(2)]
-    operation = await sut.client.batch_delete_tasks(
-        request={"parent": QUEUE, "names": [*names, f"{QUEUE}/tasks/missing"]}
-    )
-    await operation.result(timeout=10)
-    assert {index: status.code for index, status in operation.metadata.failed_requests.items()} == {2: 5}
-    assert [task async for task in await sut.client.list_tasks(parent=QUEUE)] == []
-
-
-async def test_an_unknown_operation(sut: Sut) -> None:
-    with pytest.raises(NotFound, match="Operation"):
-        await sut.client.get_operation(request={"name": f"{PARENT}/operations/none"})
 
 
 async def test_many_clients_racing_for_one_name_make_one_task(sut: Sut, target: Target) -> None:
