@@ -13,9 +13,8 @@ from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksRest
 
 from emulator.cloud_tasks.errors import ApiError
 from emulator.cloud_tasks.server import Options, emulator
-from tests.integration.cloud_tasks.conftest import PARENT, QUEUE, START, Start, Sut, Target, eventually
+from tests.integration.cloud_tasks.conftest import PARENT, QUEUE, START, URL, Start, Sut, Target, eventually
 
-URL = "http://127.0.0.1:1/"
 LATER = "2027-01-15T09:00:00.000000Z"
 
 

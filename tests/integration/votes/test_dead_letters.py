@@ -10,15 +10,15 @@ from tally import bootstrap
 from tally.clock import SECOND, SystemClock
 from tally.config import Settings
 from tally.errors import Unavailable
-from tally.ports import Backend, Outgoing, Puller, Received, Upsert, read
+from tally.ports import Backend, Outgoing, Puller, Received, read
 from tally.votes import batch, keys, ledger
 from tally.votes.batch import Vote
 from tally.votes.known_polls import KnownPolls
 from tally.votes.letterbox import Letterbox, Run, Selection
 from tally.votes.poll import FOREVER, Option, Poll
-from tally.votes.polls import to_entity
 from tally.votes.stream import Streams
 from tally.votes.worker import Worker
+from tests.integration.votes.working import prepare
 from tests.unit.votes.pipeline import ballot
 
 VOTES = 250
@@ -73,7 +73,7 @@ async def test_a_replay_after_a_reopening_counts_every_vote_once(
     fields = {"id": "lunch", "title": "", "options": options, "created_at": 0, "partitions": 4, "key_version": "1"}
     closed = Poll(**fields, closes_at=now - 100 * SECOND)  # type: ignore[arg-type]  # of mixed types
     reopened = Poll(**fields, closes_at=FOREVER)  # type: ignore[arg-type]  # of mixed types
-    await backend.store.commit([Upsert(to_entity(closed))])
+    await prepare(backend, closed)
     votes = [Vote("lunch", ("red", "blue")[i % 2], ballot("lunch", i), now + i) for i in range(VOTES)]
     await backend.publisher.publish(
         settings.topic, [Outgoing(batch.encode(votes[i : i + 50]), {}) for i in range(0, VOTES, 50)]
@@ -89,7 +89,7 @@ async def test_a_replay_after_a_reopening_counts_every_vote_once(
     assert {letter.reason for letter in letters} == {"poll-closed"}
     assert sum(letter.votes for letter in letters) == VOTES
 
-    await backend.store.commit([Upsert(to_entity(reopened))])
+    await prepare(backend, reopened)
     losing = LosesAcks(backend.puller(settings.dead_letter_subscription))
     dying = Letterbox(losing, backend.publisher, Streams((settings.topic,)), KnownPolls(backend.store))
     with pytest.raises(Unavailable):

@@ -15,7 +15,7 @@ from tally.ports import Backend, Committed, Delete, Entity, Insert, Key, Lookup,
 from tally.testing.store import key_of
 from tally.votes import batch, keys, ledger
 from tally.votes.poll import GRACE
-from tests.integration.votes.test_pipeline import Workers, counter, letters, prepare, publish, total
+from tests.integration.votes.working import Workers, counter, letters, prepare, publish, total
 from tests.unit.votes.counting import held, voters
 from tests.unit.votes.pipeline import ballots_of, poll, votes
 

@@ -9,17 +9,17 @@ import pytest
 from tally import bootstrap
 from tally.clock import Stamps, SystemClock
 from tally.config import Settings
-from tally.ports import Backend, Upsert
+from tally.ports import Backend
 from tally.votes.definitions import Definitions
 from tally.votes.intake import Cast, Intake
 from tally.votes.keyring import KeyRing
 from tally.votes.microbatch import MicroBatcher
 from tally.votes.poll import Poll
-from tally.votes.polls import to_entity
 from tally.votes.recount import recount
 from tally.votes.stream import Streams
 from tally.votes.worker import Worker
-from tests.unit.votes.pipeline import poll
+from tests.integration.votes.working import prepare
+from tests.unit.votes.pipeline import ballots, poll
 
 PHASE_VOTES = 150
 pytestmark = pytest.mark.parametrize("settings", ["embedded", "emulator-datastore"], indirect=True)
@@ -70,8 +70,7 @@ async def cast(functions: list[Function], numbers: range) -> set[bytes]:
 async def ledger(backend: Backend, made: Poll) -> set[bytes]:
     counted = await recount(backend.store, made)
     assert not counted.differences
-    both = zip(counted.records.high.tolist(), counted.records.low.tolist(), strict=True)
-    return {high.to_bytes(8) + low.to_bytes(8) for high, low in both}
+    return ballots(counted.records)
 
 
 async def test_a_stream_is_added_under_load_and_taken_away_when_it_is_drained(
@@ -80,7 +79,7 @@ async def test_a_stream_is_added_under_load_and_taken_away_when_it_is_drained(
     # As little as is safe: on the emulator, what a pull of the worker that ended was lent comes again after 10 s.
     monkeypatch.setattr("tally.votes.worker.EMPTY_FOR", 11 if settings.backend == "emulator" else 2)
     made = poll("p", partitions=4)
-    await backend.store.commit([Upsert(to_entity(made))])
+    await prepare(backend, made)
     numbers = [range(start, start + PHASE_VOTES) for start in range(0, 4 * PHASE_VOTES, PHASE_VOTES)]
     first = Running(settings, backend, 0)
     one = Function(settings, backend, 1)
