@@ -4,21 +4,19 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from random import Random
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
-from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData
 from prometheus_client.parser import text_string_to_metric_families
 
 from tally import logs
-from tally.errors import ConfigError, Unavailable
-from tally.metrics import exposition, instruments
+from tally.errors import Unavailable
+from tally.metrics import instruments
 from tally.metrics.exposition import Exposition
 from tally.metrics.ports import TimedStore
-from tally.metrics.telemetry import SAMPLE_SECONDS, Telemetry
+from tally.metrics.telemetry import Telemetry
 from tally.ports import Backend
 from tally.retry import RetryPolicy
 from tally.tasks.deferred import Registry
@@ -193,15 +191,17 @@ def test_accepted_votes_are_counted_once_they_are_durable(telemetry: Telemetry, 
     assert run(main()).value("tally_votes_accepted_total") == 3
 
 
-def test_the_log_is_counted_by_action_and_severity(telemetry: Telemetry) -> None:
-    with at_level(logging.INFO):
+def test_the_log_is_counted_by_action_and_severity(telemetry: Telemetry, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "tally"):
         logs.event("lane-parked", level=logging.ERROR, poll="secret-poll")
     samples = Samples(telemetry.text())
     assert samples.value("tally_events_total", action="lane-parked", severity="ERROR") == 1
     assert "secret-poll" not in str(samples.samples)
 
 
-def test_votes_that_the_worker_refuses_are_counted_by_reason(telemetry: Telemetry, run: Go) -> None:
+def test_votes_that_the_worker_refuses_are_counted_by_reason(
+    telemetry: Telemetry, run: Go, caplog: pytest.LogCaptureFixture
+) -> None:
     async def main() -> Samples:
         backend = FakeBackend()
         await backend.prepare()
@@ -215,16 +215,16 @@ def test_votes_that_the_worker_refuses_are_counted_by_reason(telemetry: Telemetr
         await working
         return Samples(telemetry.text())
 
-    with at_level(logging.INFO):
+    with caplog.at_level("INFO", "tally"):
         samples = run(main())
     assert samples.value("tally_votes_refused_total", reason="unknown-poll") == 7
     assert "secret-poll" not in str(samples.samples)
 
 
-def test_a_closed_telemetry_counts_the_log_no_more() -> None:
+def test_a_closed_telemetry_counts_the_log_no_more(caplog: pytest.LogCaptureFixture) -> None:
     telemetry = Telemetry()
     telemetry.close()
-    with at_level(logging.INFO):
+    with caplog.at_level("INFO", "tally"):
         logs.event("lane-parked")
     assert b"lane-parked" not in telemetry.text()
 
@@ -260,61 +260,6 @@ def test_a_call_is_timed_by_what_came_of_it(run: Go) -> None:
         assert count == 1, operation
 
 
-def test_an_exporter_that_is_not_installed_is_named() -> None:
-    with pytest.raises(ConfigError, match="OTEL_METRICS_EXPORTER=smoke-signals"):
-        Telemetry("prometheus, smoke-signals")
-
-
-class Exported(MetricExporter):
-    """An exporter as a package would bring it."""
-
-    got: ClassVar[list[MetricsData]] = []
-
-    def export(self, metrics_data: MetricsData, timeout_millis: float = 0, **_: Any) -> MetricExportResult:
-        self.got.append(metrics_data)
-        return MetricExportResult.SUCCESS
-
-    def force_flush(self, timeout_millis: float = 0) -> bool:
-        return True
-
-    def shutdown(self, timeout_millis: float = 0, **_: Any) -> None: ...
-
-    @classmethod
-    def load(cls) -> "type[Exported]":
-        return cls
-
-
-def test_an_exporter_gets_what_metrics_shows(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[dict[str, str]] = []
-
-    def entry_points(**names: str) -> list[type[Exported]]:
-        asked.append(names)
-        return [Exported]
-
-    monkeypatch.setattr(exposition, "entry_points", entry_points)
-    telemetry = Telemetry("ours")
-    with at_level(logging.INFO):
-        logs.event("lane-parked")
-    telemetry.close()
-    assert asked == [{"group": "opentelemetry_metrics_exporter", "name": "ours"}]
-    assert '"name": "tally.events"' in Exported.got[-1].to_json()
-
-
-def test_samples_are_taken_now_and_then_for_exporters_that_ask_by_themselves(run: Go) -> None:
-    telemetry = Telemetry()
-    taken: list[float] = []
-    telemetry._exposition.sampled_by(lambda: taken.append(asyncio.get_running_loop().time()))
-
-    async def main() -> None:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(2.5 * SAMPLE_SECONDS):
-                await telemetry.run()
-
-    run(main())
-    telemetry.close()
-    assert len(taken) == 3
-
-
 def test_the_readme_shows_the_table() -> None:
     rows = [
         f"| `{metric.prometheus}` | {metric.kind} | {', '.join(metric.labels) or '-'} | {metric.meaning} |"
@@ -322,14 +267,3 @@ def test_the_readme_shows_the_table() -> None:
     ]
     shown = re.findall(r"^\| `tally_.*\|$", README.read_text(), re.MULTILINE)
     assert shown == rows
-
-
-@contextmanager
-def at_level(level: int) -> Iterator[None]:
-    logger = logging.getLogger("tally")
-    before = logger.level
-    logger.setLevel(level)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)

@@ -226,7 +226,7 @@ ROWS = {
     "`inspect`, Flower": [SHELL, f"{CLI}::test_a_task_is_added_listed_peeked_counted_and_deleted"],
     "Prometheus by Flower, OpenTracing": [
         "unit/metrics/test_telemetry.py::test_runs_are_counted_by_outcome_and_timed",
-        "unit/metrics/test_telemetry.py::test_an_exporter_gets_what_metrics_shows",
+        "unit/metrics/test_exposition.py::test_an_exporter_gets_what_metrics_shows",
         f"{README}::test_headers_and_trace_go_from_a_call_to_its_run_and_on_to_the_calls_that_it_makes",
     ],
     "calls from programs without an event loop": [
