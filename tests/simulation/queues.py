@@ -6,9 +6,11 @@ committed together with an order, by way of the outbox, is there if and only if 
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 from tally.errors import LeaseExpired, TallyError
 from tally.ports import Entity, Insert
@@ -178,12 +180,17 @@ class Outcome:
     faults: int
 
 
-def simulate(seed: int) -> Outcome:
-    run = Run(seed)
+def play(main: Callable[[VirtualLoop], Coroutine[Any, Any, None]], plan: Plan, random: Random) -> Outcome:
+    """Run in virtual time; what is raised there is what was wrong."""
     wrong: tuple[str, ...] = ()
     try:
-        with VirtualLoop(random=run.random) as loop:
-            loop.run(run.main(loop))
+        with VirtualLoop(random=random) as loop:
+            loop.run(main(loop))
     except Exception as error:
         wrong = (str(error) or repr(error),)
-    return Outcome(wrong, sum(run.plan.fired.values()))
+    return Outcome(wrong, sum(plan.fired.values()))
+
+
+def simulate(seed: int) -> Outcome:
+    run = Run(seed)
+    return play(run.main, run.plan, run.random)

@@ -27,7 +27,7 @@ from tally.testing.plan import Plan
 from tally.testing.process import Process
 from tally.testing.process import current as current_process
 from tally.testing.store import FakeStore
-from tests.simulation.queues import Outcome
+from tests.simulation.queues import Outcome, play
 
 FAULTS = {
     "commit:failed-after": 0.03,
@@ -181,10 +181,4 @@ class Run:
 def simulate(seed: int) -> Outcome:
     """Run one seed: the even ones on a pull queue, the odd ones on a push queue."""
     run = Run(seed // 2, "pushed" if seed % 2 else "pulled")
-    wrong: tuple[str, ...] = ()
-    try:
-        with VirtualLoop(random=run.random) as loop:
-            loop.run(run.main(loop))
-    except Exception as error:
-        wrong = (str(error) or repr(error),)
-    return Outcome(wrong, sum(run.plan.fired.values()))
+    return play(run.main, run.plan, run.random)

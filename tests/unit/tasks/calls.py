@@ -4,12 +4,14 @@ import asyncio
 import heapq
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 from tally.clock import SECOND
 from tally.errors import Unavailable
 from tally.tasks.call import Delivery
 from tally.tasks.client import Tasks
-from tally.tasks.deferred import Registry
+from tally.tasks.context import current
+from tally.tasks.deferred import Deferred, Registry
 from tally.tasks.pool import WorkerPool
 from tally.tasks.runner import Runner
 from tally.testing.clock import VirtualClock
@@ -53,6 +55,16 @@ class Line:
                 if again.hop is None:
                     self.names.discard(delivery.name)
                 await self.carry(replace(delivery, due=again.at, hop=again.hop))
+
+
+def counted(registry: Registry, name: str = "t", *, queue: str = "default") -> tuple[Deferred[[], Any], list[int]]:
+    """Register a function that does nothing; return it, and a list that gets the number of each attempt."""
+    runs: list[int] = []
+
+    async def function() -> None:
+        runs.append(current().attempt)
+
+    return registry.task(name, queue=queue)(function), runs
 
 
 class World:

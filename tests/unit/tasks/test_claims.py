@@ -10,23 +10,18 @@ from tally.retry import RetryPolicy
 from tally.tasks.context import current
 from tally.tasks.run import State
 from tally.testing.process import Process
-from tests.unit.tasks.calls import World
+from tests.unit.tasks.calls import World, counted
 from tests.unit.tasks.conftest import Go
 
 
 def test_a_cancelled_call_never_starts(world: World, run: Go) -> None:
-    ran = 0
-
-    @world.registry.task("t")
-    async def t() -> None:
-        nonlocal ran
-        ran += 1
+    t, runs = counted(world.registry)
 
     async def main() -> None:
         handle = await t.later(delay=5).call()
         assert await handle.cancel()
         await world.work()
-        assert ran == 0
+        assert not runs
         with pytest.raises(TaskFailed, match="cancelled"):
             await handle.result(1)
 
@@ -58,13 +53,12 @@ def test_a_running_call_is_cancelled_within_a_beat(world: World, run: Go) -> Non
 
 
 def test_a_delivery_that_meets_a_live_run_comes_later_and_starts_nothing(world: World, run: Go) -> None:
-    ran = most = 0
+    ran = 0
 
     @world.registry.task("slow")
     async def slow() -> None:
-        nonlocal ran, most
+        nonlocal ran
         ran += 1
-        most = max(most, ran)
         await asyncio.sleep(300)
 
     async def main() -> None:

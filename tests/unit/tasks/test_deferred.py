@@ -11,7 +11,7 @@ from tally.tasks.call import Delivery
 from tally.tasks.deferred import Registry, hand_back
 from tally.tasks.pool import WorkerPool
 from tally.tasks.task import Unique
-from tests.unit.tasks.calls import World
+from tests.unit.tasks.calls import World, counted
 from tests.unit.tasks.conftest import Go
 
 
@@ -109,12 +109,7 @@ def test_upgrades_in_a_circle_are_parked(world: World, run: Go) -> None:
 
 
 def test_a_name_is_taken_once_and_gives_the_same_handle(world: World, run: Go) -> None:
-    ran = 0
-
-    @world.registry.task("once")
-    async def once() -> None:
-        nonlocal ran
-        ran += 1
+    once, runs = counted(world.registry)
 
     async def main() -> None:
         first = await once.later(name="n").call()
@@ -124,18 +119,13 @@ def test_a_name_is_taken_once_and_gives_the_same_handle(world: World, run: Go) -
         await world.work()
         assert (first.created, second.created, third.created) == (True, False, False)
         assert first.id == second.id == third.id
-        assert ran == 1
+        assert len(runs) == 1
 
     run(main())
 
 
 def test_a_unique_call_may_come_again_after_its_period(world: World, run: Go) -> None:
-    ran = 0
-
-    @world.registry.task("daily")
-    async def daily() -> None:
-        nonlocal ran
-        ran += 1
+    daily, runs = counted(world.registry)
 
     async def main() -> None:
         unique = Unique(period=3600, key="report")
@@ -143,18 +133,13 @@ def test_a_unique_call_may_come_again_after_its_period(world: World, run: Go) ->
             await asyncio.sleep(pause)
             await daily.later(unique=unique).call()
             await world.work()
-        assert ran == 2
+        assert len(runs) == 2
 
     run(main())
 
 
 def test_an_enqueue_whose_reply_was_lost_is_tried_again_and_runs_once(world: World, run: Go) -> None:
-    ran = 0
-
-    @world.registry.task("once")
-    async def once() -> None:
-        nonlocal ran
-        ran += 1
+    once, runs = counted(world.registry)
 
     async def main() -> None:
         world.line.fail = 2
@@ -165,7 +150,7 @@ def test_an_enqueue_whose_reply_was_lost_is_tried_again_and_runs_once(world: Wor
         world.line.fail = 0
         await once.later(name="n").call()
         await world.work()
-        assert ran == 2
+        assert len(runs) == 2
 
     run(main())
 

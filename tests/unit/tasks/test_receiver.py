@@ -12,6 +12,7 @@ from tally.tasks.context import current
 from tally.tasks.push import DELIVERY_HEADER
 from tally.tasks.run import State
 from tally.tasks.task import Task
+from tests.unit.tasks.calls import counted
 from tests.unit.tasks.conftest import Go
 from tests.unit.tasks.pushing import ACCOUNT, DAY, World
 
@@ -46,12 +47,7 @@ def test_a_call_is_pushed_to_run_task_with_a_token_for_its_service(world: World,
     ["", "Basic x", "Bearer ", f"Bearer {ACCOUNT}|https://run.example?x=1", "Bearer other@p|https://run.example"],
 )
 def test_run_task_refuses_any_caller_but_its_own(world: World, run: Go, authorization: str) -> None:
-    ran = 0
-
-    @world.registry.task("t", queue="push")
-    async def t() -> None:
-        nonlocal ran
-        ran += 1
+    t, runs = counted(world.registry, queue="push")
 
     async def main() -> None:
         await t.call()
@@ -59,7 +55,7 @@ def test_run_task_refuses_any_caller_but_its_own(world: World, run: Go, authoriz
         headers = {**task.headers, "authorization": authorization, "x-cloudtasks-taskname": "spoofed"}
         with pytest.raises(Forbidden):
             await world.system.receiver().receive("push", headers, task.body)
-        assert ran == 0
+        assert not runs
 
     run(main())
 
@@ -102,12 +98,7 @@ def test_any_time_ahead_is_reached_under_one_handle(world: World, run: Go, days:
 
 
 def test_a_call_on_its_way_through_hops_can_be_cancelled(world: World, run: Go) -> None:
-    ran = 0
-
-    @world.registry.task("t", queue="push")
-    async def t() -> None:
-        nonlocal ran
-        ran += 1
+    t, runs = counted(world.registry, queue="push")
 
     async def main() -> None:
         handle = await t.later(delay=timedelta(days=100)).call()
@@ -115,7 +106,7 @@ def test_a_call_on_its_way_through_hops_can_be_cancelled(world: World, run: Go) 
         await asyncio.sleep(40 * DAY)
         assert await handle.cancel()
         await working
-        assert ran == 0
+        assert not runs
         assert not world.dispatcher.tasks
 
     run(main())

@@ -12,7 +12,7 @@ from tally.tasks.call import Delivery
 from tally.tasks.context import Discard, Retry, current
 from tally.tasks.deferred import Registry
 from tally.tasks.run import State
-from tests.unit.tasks.calls import World
+from tests.unit.tasks.calls import World, counted
 from tests.unit.tasks.conftest import Go
 
 FAST = RetryPolicy(max_attempts=3, min_backoff=1.0, max_backoff=10.0)
@@ -222,18 +222,13 @@ def test_what_is_no_call_is_parked_at_once(world: World, run: Go, payload: bytes
 
 
 def test_an_expired_call_is_parked_and_does_not_run(world: World, run: Go) -> None:
-    ran = 0
-
-    @world.registry.task("t")
-    async def t() -> None:
-        nonlocal ran
-        ran += 1
+    t, runs = counted(world.registry)
 
     async def main() -> None:
         handle = await t.later(expires=10).call()
         await asyncio.sleep(11)
         await world.work()
-        assert ran == 0
+        assert not runs
         assert (await handle.status()).state is State.FAILED
         assert await world.parked() == [("t", "expired")]
 

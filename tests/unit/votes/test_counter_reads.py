@@ -11,8 +11,9 @@ from tally.ports import Key, Write
 from tally.testing.loop import VirtualLoop
 from tally.testing.store import FakeStore
 from tally.votes import keys, ledger
+from tally.votes.counter import Counter
 from tally.votes.ledger import Corrupt, NewerFormat
-from tests.unit.votes.counting import SHARD, count, counter, entities, held, totals, voters
+from tests.unit.votes.counting import SHARD, commit_each, count, counter, entities, held, totals, voters
 from tests.unit.votes.scripted import ScriptedStore
 
 
@@ -107,24 +108,29 @@ def test_deferred_keys_are_asked_for_again_and_never_taken_for_missing(
     tally_loop.run(main())
 
 
+def fold_meanwhile(store: ScriptedStore, folder: Counter, then: Callable[[], None] = lambda: None) -> list[bool]:
+    """Have the ledger folded between a look at the shard and the one at its segments, once; the list tells so."""
+    folded: list[bool] = []
+
+    def fold_before_segments(asked: Sequence[Key]) -> None:
+        if SHARD not in asked and not folded:
+            folded.append(True)
+            plan = ledger.plan(held(folder), voters([99]), "keep", fold_from=2)
+            apply(store, plan.writes(SHARD, held(folder).version))
+            then()
+
+    store.on_get = fold_before_segments
+    return folded
+
+
 def test_a_shard_deferred_after_it_has_moved_is_asked_for_again(tally_loop: VirtualLoop, store: ScriptedStore) -> None:
     async def main() -> None:
         folder = counter(store, fold_from=10_000)
-        for number in range(20):
-            await count(folder, voters([number]))
-        moved: list[int] = []
-
-        def fold_before_segments(asked: Sequence[Key]) -> None:
-            if SHARD not in asked and not moved:
-                moved.append(1)
-                plan = ledger.plan(held(folder), voters([99]), "keep", fold_from=2)
-                apply(store, plan.writes(SHARD, held(folder).version))
-                defer_once(store, lambda key: key == SHARD)
-
-        store.on_get = fold_before_segments
+        await commit_each(folder, range(20))
+        folded = fold_meanwhile(store, folder, then=lambda: defer_once(store, lambda key: key == SHARD))
         reader = counter(store)
         await reader.refresh()
-        assert moved
+        assert folded
         assert reader.ballots == 21
 
     tally_loop.run(main())
@@ -135,18 +141,9 @@ def test_a_listed_segment_that_is_missing_means_that_the_shard_has_moved(
 ) -> None:
     async def main() -> None:
         folder = counter(store, fold_from=10_000)
-        for number in range(40):
-            await count(folder, voters([number]))
+        await commit_each(folder, range(40))
+        folded = fold_meanwhile(store, folder)
         reader = counter(store)
-        folded: list[int] = []
-
-        def fold_before_segments(asked: Sequence[Key]) -> None:
-            if SHARD not in asked and not folded:
-                folded.append(1)
-                plan = ledger.plan(held(folder), voters([99]), "keep", fold_from=2)
-                apply(store, plan.writes(SHARD, held(folder).version))
-
-        store.on_get = fold_before_segments
         await reader.refresh()
         assert folded
         assert reader.ballots == 41
