@@ -50,6 +50,7 @@ PULL_BYTES = Limit(10_000_000, "bytes", "one Pull's answer, by Pub/Sub's own lim
 PUBLISH_MESSAGES = Limit(1_000, "messages", "one Publish")
 PUBLISH_BYTES = Limit(9_000_000, "bytes", "the messages of one Publish")
 CHANNEL_BYTES = Limit(16 * 1024 * 1024, "bytes", "one gRPC message, either way")
+LARGE_ENTITIES = Limit(15, "entities", "entities of one read, where each may be as large as any can, 1 MiB")
 ACK_IDS = Limit(1_000, "ack ids", "one Acknowledge or ModifyAckDeadline")
 ACK_DEADLINE_SECONDS = Limit(10, "seconds", "a lease of a message of votes; who holds it extends it at half-time")
 ACK_DEADLINE_SECONDS_MAX = Limit(600, "seconds", "an ack deadline, by Pub/Sub's own limit")

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from tally import limits
 from tally.errors import Rejected
 from tally.ports import Entity, Filter, Insert, Key, Query, Store, Value
 
@@ -149,3 +150,10 @@ async def test_types_have_an_order_and_a_range_goes_across_them(store: Store) ->
     for op, bound, found in ((">", 5, names[2:]), ("<", False, names[:4]), ("<=", "s", names[:7]), (">", 1.5, [])):
         assert await keys(store, Query(kind="Mixed", filters=(Filter("n", op, bound),))) == found, (op, bound)  # type: ignore[arg-type]  # one of the ops
     assert await keys(store, Query(kind="Mixed", filters=(Filter("n", "=", 5.0),))) == []
+
+
+async def test_a_page_of_the_largest_entities_there_may_be_is_answered(store: Store) -> None:
+    for number in range(1, limits.LARGE_ENTITIES + 1):
+        await fill(store, [((("Large", number),), {"hidden": b"x" * 1_048_000})])
+    page = await store.query(Query(kind="Large", limit=limits.LARGE_ENTITIES))
+    assert len(page.entities) == limits.LARGE_ENTITIES

@@ -68,6 +68,7 @@ TESTS: dict[str, tuple[str, str]] = {
         "test_message_limits.py",
         "test_a_request_at_its_limit_goes_and_one_past_it_is_rejected",
     ),
+    "LARGE_ENTITIES": ("testing/test_store.py", "test_an_answer_that_no_channel_takes_is_an_outage"),
     "ACK_IDS": (WORKER, "test_ids_are_sent_a_thousand_at_a_time"),
     "HELD_MESSAGES": ROOM,
     "HELD_LETTERS": ("votes/test_letterbox.py", "test_letters_that_are_not_meant_are_held_up_to_a_limit"),

@@ -6,12 +6,11 @@ index grows at one end only.
 
 from collections.abc import Mapping
 
+from tally import limits
 from tally.clock import to_datetime
 from tally.errors import Refused
 from tally.ports import Delete, Entity, Key, Query, Store, Value
 from tally.tasks import keys
-
-_PAGE = 100
 
 
 def entity(key: Key, properties: Mapping[str, Value], expires: int | None) -> Entity:
@@ -26,7 +25,7 @@ async def sweep(store: Store, kind: str, now: int) -> int:
     """Remove the entities of a kind whose time is over; return how many. One that has been written anew stays."""
     removed = 0
     for shard in range(keys.EXPIRY_SHARDS):
-        query = Query(kind=kind, filters=keys.expired_range(shard, now), limit=_PAGE)
+        query = Query(kind=kind, filters=keys.expired_range(shard, now), limit=limits.LARGE_ENTITIES)
         while entities := (await store.query(query)).entities:
             try:
                 await store.commit([Delete(key=each.key, base_version=each.version) for each in entities])

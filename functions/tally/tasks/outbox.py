@@ -22,11 +22,11 @@ from tally.ports import Delete, Entity, Filter, Insert, OnConflict, Query, Store
 from tally.tasks import envelope, keys
 from tally.tasks.outcome import Outcome
 from tally.tasks.parked import Parked
+from tally.tasks.rows import chunks
 from tally.tasks.task import Task, check_queue
 
 WAITING, PARKED = "waiting", "parked"
 _SHARDS = 16
-_PAGE = 100
 _GRACE = 5 * SECOND  # an entry this young is left to its committer
 
 
@@ -77,9 +77,11 @@ class Outbox:
 
     async def drain(self, entries: Iterable[str]) -> int:
         """Add the tasks of committed entries; return how many are added. What fails is left to the sweeper."""
-        wanted = [keys.outbox(entry_id) for entry_id in entries]
-        found, _ = await read(self._store, wanted) if wanted else ({}, None)
-        return await self._deliver(entity for entity in found.values() if WAITING in entity.properties)
+        total = 0
+        for part in chunks([keys.outbox(entry_id) for entry_id in entries], limits.LARGE_ENTITIES):
+            found, _ = await read(self._store, part)
+            total += await self._deliver(entity for entity in found.values() if WAITING in entity.properties)
+        return total
 
     async def sweep(self) -> int:
         """Add the tasks of entries that no committer has drained; return how many. Run it every few seconds."""
@@ -88,13 +90,13 @@ class Outbox:
         for shard in range(_SHARDS):
             prefix = f"{shard:02d}:"
             filters = Filter(WAITING, ">=", prefix), Filter(WAITING, "<", f"{prefix}{until:020d}")
-            async for page in pages(self._store, Query(kind=keys.OUTBOX, filters=filters, limit=_PAGE)):
+            async for page in pages(self._store, Query(kind=keys.OUTBOX, filters=filters, limit=limits.LARGE_ENTITIES)):
                 total += await self._deliver(page.entities)
         return total
 
     async def parked(self) -> AsyncIterator[Parked]:
         """Every entry that no queue took, by its id."""
-        query = Query(kind=keys.OUTBOX, filters=(Filter(PARKED, ">=", ""),), limit=_PAGE)
+        query = Query(kind=keys.OUTBOX, filters=(Filter(PARKED, ">=", ""),), limit=limits.LARGE_ENTITIES)
         async for page in pages(self._store, query):
             for entity in page.entities:
                 yield _parked(entity)

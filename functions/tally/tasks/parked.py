@@ -6,6 +6,7 @@ from typing import cast
 import msgspec
 from msgspec.structs import replace
 
+from tally import limits
 from tally.errors import NotFound
 from tally.ports import Delete, Entity, Query, Store, Upsert, pages, read
 from tally.tasks import keys
@@ -44,7 +45,7 @@ class ParkedCalls:
         await self._store.commit([Delete(key=keys.parked(run_id), base_version=version)])
 
     async def all(self) -> AsyncIterator[Parked]:
-        async for page in pages(self._store, Query(kind=keys.PARKED, limit=100)):
+        async for page in pages(self._store, Query(kind=keys.PARKED, limit=limits.LARGE_ENTITIES)):
             for entity in page.entities:
                 yield _parked(entity)
 

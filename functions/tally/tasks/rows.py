@@ -23,7 +23,7 @@ from tally.tasks.start_rate import StartRate
 T = TypeVar("T")
 TRIES = 8
 DEFAULT_SHARDS = 16
-_PAGE = 500
+_PAGE = 250  # rows of at most 60 kB, their headers escaped: an answer that a channel takes
 _RECORD_LIFETIME = 1.0  # seconds for which the queue's record is believed
 
 
@@ -97,7 +97,7 @@ class Rows:
     async def find(self, wanted: Iterable[Key]) -> dict[Key, Row]:
         """Read rows by key; one that is not in the answer is missing for certain."""
         found: dict[Key, Row] = {}
-        for part in chunks(list(wanted), limits.LOOKUP_KEYS // 2):
+        for part in chunks(list(wanted), _PAGE):
             entities, _ = await read(self._store, part)
             found.update((key, from_entity(entity)) for key, entity in entities.items())
         return found

@@ -48,7 +48,7 @@ class Runs:
     async def claims(self, run_ids: Iterable[str], now: int) -> dict[str, int]:
         """Return the tokens of the claims on these runs that stand, and until when (µs) each does."""
         found: dict[Key, Entity] = {}
-        for part in chunks([keys.run(run_id) for run_id in set(run_ids)], limits.LOOKUP_KEYS):
+        for part in chunks([keys.run(run_id) for run_id in set(run_ids)], limits.LARGE_ENTITIES):
             found.update((await read(self._store, part))[0])
         runs = [_run(entity) for entity in found.values()]
         return {run.token: run.until for run in runs if run.token and run.until > now}

@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import Literal
 
 from tally.clock import Clock
-from tally.errors import Refused, Rejected
-from tally.limits import LOOKUP_KEYS
+from tally.errors import Refused, Rejected, Unavailable
+from tally.limits import CHANNEL_BYTES, LARGE_ENTITIES, LOOKUP_KEYS
 from tally.ports import Committed, Delete, Entity, Insert, Key, Lookup, OnConflict, Page, Query, Update, Value, Write
 from tally.testing import query as queries
 
@@ -40,6 +40,7 @@ class FakeStore:
             _check_key(key)
         found = tuple(self.entities[key] for key in keys if key in self.entities)
         missing = tuple(key for key in keys if key not in self.entities)
+        _check_answer(found)
         return Lookup(found=found, missing=missing, read_time=self._clock.now() if self._clock else None)
 
     async def commit(self, writes: Sequence[Write]) -> Committed:
@@ -58,7 +59,9 @@ class FakeStore:
         return Committed(versions=tuple(versions), conflict_detected=conflict)
 
     async def query(self, query: Query) -> Page:
-        return queries.answer(query, self._kinds.get(query.kind, {}).values())
+        page = queries.answer(query, self._kinds.get(query.kind, {}).values())
+        _check_answer(page.entities)
+        return page
 
     def of_kind(self, kind: str) -> Sequence[Entity]:
         """Return the entities of a kind as they are now: for tests to look at."""
@@ -136,6 +139,15 @@ def _check(writes: Sequence[Write]) -> None:
             total += _check_entity(write.entity)
     if total > _REQUEST:
         raise Rejected(f"a request of {total} bytes, over {_REQUEST}", status="INVALID_ARGUMENT")
+
+
+def _check_answer(entities: Sequence[Entity]) -> None:
+    """Raise Unavailable for an answer that no channel takes: asking for the same again will never help."""
+    if len(entities) <= LARGE_ENTITIES:
+        return
+    total = sum(map(size, entities))
+    if total > CHANNEL_BYTES:
+        raise Unavailable(f"an answer of {total} bytes, over {CHANNEL_BYTES}", status="RESOURCE_EXHAUSTED")
 
 
 def _distinct(keys: Sequence[Key]) -> None:

@@ -2,7 +2,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tally.errors import Refused, Rejected
+from tally import limits
+from tally.errors import Refused, Rejected, Unavailable
 from tally.ports import (
     Delete,
     Entity,
@@ -134,3 +135,20 @@ async def test_queries_see_indexed_properties_in_order(query: Query, expected: l
     await store.commit([Upsert(entity((("T", name),), **row)) for name, row in rows.items()])
     await store.commit([Upsert(entity((("Other", "z"),), n=1))])
     assert await names(store, query) == expected
+
+
+async def test_an_answer_that_no_channel_takes_is_an_outage() -> None:
+    store = FakeStore()
+    made = [
+        Entity(key=(("Large", number),), properties={"data": b"x" * 1_048_000})
+        for number in range(1, limits.LARGE_ENTITIES + 3)
+    ]
+    for each in made:
+        await store.commit([Insert(each)])
+    few, many = limits.LARGE_ENTITIES, limits.LARGE_ENTITIES + 2
+    assert len((await store.query(Query(kind="Large", limit=few))).entities) == few
+    assert len((await store.get([each.key for each in made[:few]])).found) == few
+    with pytest.raises(Unavailable):
+        await store.query(Query(kind="Large", limit=many))
+    with pytest.raises(Unavailable):
+        await store.get([each.key for each in made[:many]])
