@@ -15,7 +15,7 @@ from tests.chaos.rounds import make_polls
 from tests.chaos.site import EXIT_SECONDS
 from tests.chaos.traffic import Traffic
 from tests.simulation.planted import apply
-from tests.unit.votes.test_versions import PATCH
+from tests.unit.votes.next_version import PATCH
 
 SOURCE = Path(__file__).parents[2] / "functions"
 CLIENTS = 6

@@ -14,6 +14,7 @@ from tally import config, limits
 from tally.tasks import system
 from tally.votes import deployment, keyring, scale
 from tests.infra.policies import TASK_POOL, containers, environments
+from tests.infra.settings import expected
 from tests.infra.terraform import ROOT, SOURCE, Plan, Terraform, targets, variables
 
 FUNCTION = "google_cloudfunctions2_function"
@@ -25,14 +26,6 @@ def part(address: str) -> str:
     """Return `public`, `admin`, … for a function, `worker` for the pool or job that counts, `task_worker`."""
     found = re.fullmatch(r'google_cloudfunctions2_function\.this\["(\w+)"\]', address)
     return found[1] if found else "task_worker" if address == TASK_POOL else "worker"
-
-
-def expected(name: str) -> set[str]:
-    """Return the settings that a deployment sets on a part."""
-    wheres = {"everywhere", name} if name.endswith("worker") else {"everywhere", "functions", name}
-    if name in ("run_task", "task_worker"):
-        wheres.add("tasks")
-    return {variable.name for variable in config.VARIABLES if variable.where in wheres}
 
 
 def test_every_setting_that_is_read_is_set_and_no_other(plan: Plan) -> None:

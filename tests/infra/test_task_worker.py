@@ -10,8 +10,8 @@ from infra import costs, deploy
 from tally.cli.worker import worker
 from tally.votes import prices
 from tests.infra.policies import POLICIES, TASK_POOL, environments
+from tests.infra.settings import expected
 from tests.infra.terraform import SOURCE, Plan, PlanRefused, Terraform, variables
-from tests.infra.test_agreement import expected
 
 POOL = {"queues": {"high": 4, "low": 1}, "strict": True, "concurrency": "2:50"}
 

@@ -11,7 +11,7 @@ from tally.errors import BackendError, Refused, Rejected, Unavailable
 from tally.gcp import calls
 from tally.ports import Backend, Delete, Entity, Insert, OnConflict, Outgoing, Query, Update, Upsert
 from tests.unit.gcp.conftest import FakeGoogle
-from tests.unit.gcp.test_errors import KINDS
+from tests.unit.gcp.kinds import KINDS
 
 Call = Callable[[Backend], Awaitable[object]]
 KEY = (("Thing", "a"),)

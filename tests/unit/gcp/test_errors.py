@@ -3,27 +3,9 @@ from google.api_core.exceptions import RetryError, from_grpc_status
 from google.auth.exceptions import RefreshError
 from grpc import StatusCode
 
-from tally.errors import BackendError, Refused, Rejected, Unavailable
+from tally.errors import Unavailable
 from tally.gcp.errors import translate
-
-KINDS: dict[StatusCode, type[BackendError]] = {
-    StatusCode.FAILED_PRECONDITION: Refused,
-    StatusCode.ALREADY_EXISTS: Refused,
-    StatusCode.NOT_FOUND: Refused,
-    StatusCode.ABORTED: Refused,
-    StatusCode.INVALID_ARGUMENT: Rejected,
-    StatusCode.CANCELLED: Unavailable,
-    StatusCode.UNKNOWN: Unavailable,
-    StatusCode.DEADLINE_EXCEEDED: Unavailable,
-    StatusCode.PERMISSION_DENIED: Unavailable,
-    StatusCode.UNAUTHENTICATED: Unavailable,
-    StatusCode.RESOURCE_EXHAUSTED: Unavailable,
-    StatusCode.OUT_OF_RANGE: Unavailable,
-    StatusCode.UNIMPLEMENTED: Unavailable,
-    StatusCode.INTERNAL: Unavailable,
-    StatusCode.UNAVAILABLE: Unavailable,
-    StatusCode.DATA_LOSS: Unavailable,
-}
+from tests.unit.gcp.kinds import KINDS
 
 
 def test_the_table_names_every_code_but_ok() -> None:

@@ -14,8 +14,8 @@ from tally.votes.known_polls import KnownPolls
 from tally.votes.letterbox import LEASE_SECONDS, Letterbox, Run, Selection
 from tally.votes.polls import to_entity
 from tally.votes.stream import Streams
+from tests.unit.votes.letters import AT, refused, undecodable
 from tests.unit.votes.pipeline import ballot, poll
-from tests.unit.votes.test_dead_letter import AT, refused, undecodable
 
 ALL = Selection()
 

@@ -18,23 +18,10 @@ from tally.votes.poll import Poll
 from tally.votes.worker import Worker
 from tests.simulation.bugs import Edit
 from tests.simulation.planted import apply
+from tests.unit.votes.next_version import PATCH
 from tests.unit.votes.pipeline import Pipeline, poll, votes
 
 PACKAGE = "tally.votes"
-# The next version: messages of version 2 and entities of format 2, whose records are compressed; it reads the old ones.
-PATCH = (
-    Edit("batch", "VERSION = 1\n", "VERSION = 2\n"),
-    Edit("decoder", "        if decoded.v != VERSION:\n", "        if decoded.v not in (1, VERSION):\n"),
-    Edit("ledger", "FORMAT = 1\n", "FORMAT = 2\n"),
-    Edit("ledger", '"records": pack(records)', '"packed": zlib.compress(pack(records))'),
-    Edit(
-        "ledger",
-        '        return unpack(msgspec.convert(_known(entity)["records"], bytes))\n',
-        "        known = _known(entity)\n"
-        '        return unpack(known["records"] if known["format"] == 1 else zlib.decompress(known["packed"]))\n',
-    ),
-    Edit("ledger", "import msgspec\n", "import zlib\n\nimport msgspec\n"),
-)
 
 
 @pytest.fixture(scope="module")
