@@ -64,6 +64,17 @@ async def test_competing_lessees_share_the_tasks(store: Store, queue: PullQueue)
     assert sorted(done) == sorted(f"n-{n}" for n in range(120))
 
 
+async def test_an_idle_lessee_finds_what_comes_in_its_own_queue(store: Store, queue: PullQueue) -> None:
+    for name in ("p", "q-2", "qq"):
+        await PullQueue(store, name, clock=SystemClock()).add(Task())
+    await queue.add_many(Task(delay=600) for _ in range(3))
+    for name in map(str, range(8)):
+        assert await queue.lease(10) == []
+        assert await queue.lease(10) == []
+        await another(store).add(Task(name=name))
+        assert [lease.name for lease in await queue.lease(10)] == [name]
+
+
 async def test_a_task_is_finished_by_the_holder_of_its_token_only(store: Store, queue: PullQueue) -> None:
     await queue.add(Task(name="a"))
     (zombie,) = await queue.lease(seconds=0.2)

@@ -1,7 +1,7 @@
 """Leasing: take the tasks that are due, by compare-and-swap; what another took first is left to it.
 
-Within a shard the order is by (eta, name); tour.py says in which order the shards are visited. No lease reads more than
-twice the rows that it was asked for (and one row a shard to find the oldest tag).
+Within a shard the order is by (eta, name); tour.py says in which order the shards are visited, glance.py which need not
+be. No lease reads more than twice the rows that it was asked for (and one a shard for the oldest tag, or for a glance).
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from tally.logs import event
 from tally.ports import Filter
 from tally.retry import RetryPolicy, full_jitter
 from tally.tasks import envelope, keys
+from tally.tasks.glance import Glance
 from tally.tasks.lease import Lease
 from tally.tasks.row import Row, change, dead, leased
 from tally.tasks.rows import TRIES, Rows, by_size
@@ -86,6 +87,7 @@ class Leasing:
         self._retry = retry
         self._throttle = Throttle(rows)
         self._tour = Tour(rows.random)
+        self._glance = Glance(rows)
 
     @property
     def ready_in(self) -> float:
@@ -117,16 +119,19 @@ class Leasing:
             return await self._lease(count, lease_seconds, tag)
 
         async def is_due() -> bool:
-            wanted = await self._range(tag, record.shards)
-            return wanted is not None and bool(await self._heads(record.shards, wanted))
+            shards = await self._open(tag, record.shards)
+            wanted = await self._range(tag, shards)
+            return wanted is not None and bool(await self._heads(shards, wanted))
 
         return await self._throttle.lease(record.rate, max_tasks, lease, is_due)
 
     async def _lease(self, max_tasks: int, lease_seconds: float, tag: Tag) -> list[Lease]:
         for _ in range(_ROUNDS):
             record = await self._rows.record()
-            wanted = None if record.paused else await self._range(tag, record.shards)
+            shards = set[int]() if record.paused else await self._open(tag, record.shards)
+            wanted = await self._range(tag, shards)
             if wanted is None:
+                self._glance.idle = True
                 return []
             now = self._rows.clock.now()
             harvest = _Harvest(
@@ -136,12 +141,17 @@ class Leasing:
                 now=now,
                 until=now + round(lease_seconds * SECOND),
             )
-            await self._gather(harvest, record.shards, wanted)
+            await self._gather(harvest, shards, record.shards, wanted)
             if harvest.taken or not (harvest.met or harvest.buried):
+                self._glance.idle = not harvest.taken
                 return await self._opened(harvest)
         return []
 
-    async def _range(self, tag: Tag, shards: int) -> _Range | None:
+    async def _open(self, tag: Tag, shards: int) -> set[int]:
+        """Return the shards that may hold what is wanted. With a tag each is asked: others' tasks may be due in all."""
+        return set(range(shards)) if isinstance(tag, str) else await self._glance.at(shards)
+
+    async def _range(self, tag: Tag, shards: set[int]) -> _Range | None:
         """Return which rows are wanted; None: there are none."""
         queue = self._rows.queue
         if tag is None:
@@ -154,26 +164,25 @@ class Leasing:
         oldest = min(heads, key=_order).tag
         return lambda shard, now: keys.tagged_range(queue, shard, oldest, now)
 
-    async def _heads(self, shards: int, wanted: _Range) -> list[Row]:
+    async def _heads(self, shards: set[int], wanted: _Range) -> list[Row]:
         """Return the first row of each shard that has one."""
         now = self._rows.clock.now()
-        heads = await asyncio.gather(*(self._rows.scan(wanted(shard, now), 1) for shard in range(shards)))
+        heads = await asyncio.gather(*(self._rows.scan(wanted(shard, now), 1) for shard in shards))
         return [row for head in heads for row in head]
 
-    async def _gather(self, harvest: _Harvest, shards: int, wanted: _Range) -> None:
-        """Visit one shard, then about as many at once as hold the rest.
+    async def _gather(self, harvest: _Harvest, left: set[int], shards: int, wanted: _Range) -> None:
+        """Visit one shard of those that are left of so many, then about as many at once as hold the rest.
 
         In company it is content with what the first visit brings, and does not look everywhere at once. An outage ends
         the round, with what was taken before it; it is raised if that is nothing.
         """
         now = asyncio.get_running_loop().time
-        left = set(range(shards))
         at_once = 1
         while left and harvest.wanted and (self._tour.alone(now()) or not harvest.taken):
             wave = self._tour.order(left, shards, now())[:at_once]
             wanted_before, budget_before = harvest.wanted, harvest.budget
             try:
-                left -= await self._visit(harvest, wave, wanted)
+                left = left - await self._visit(harvest, wave, wanted)
             except Unavailable:
                 if not harvest.taken:
                     raise

@@ -116,6 +116,17 @@ class Rows:
 
     async def scan(self, filters: tuple[Filter, ...], limit: int, order: str | None = None) -> list[Row]:
         """Read the first rows of a range, in its order or another, but for those of a format newer than this code."""
+        entities = await self._first(filters, limit, order)
+        return [from_entity(entity) for entity in entities if entity.properties["v"] == FORMAT]
+
+    async def dues(self, limit: int) -> list[str] | None:
+        """Read the first strings of the index of what is due; None if a row among these is of a newer format."""
+        entities = await self._first(keys.dues_range(self.queue), limit)
+        if any(entity.properties["v"] != FORMAT for entity in entities):
+            return None
+        return [cast(str, entity.properties[keys.DUE]) for entity in entities]
+
+    async def _first(self, filters: tuple[Filter, ...], limit: int, order: str | None = None) -> list[Entity]:
         entities: list[Entity] = []
         cursor = None
         while len(entities) < limit:
@@ -131,7 +142,7 @@ class Rows:
             entities += page.entities
             if (cursor := page.cursor) is None:
                 break
-        return [from_entity(entity) for entity in entities if entity.properties["v"] == FORMAT]
+        return entities
 
     async def count(self, filters: tuple[Filter, ...], limit: int) -> int:
         """Count the rows of a range, up to a limit."""
