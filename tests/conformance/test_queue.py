@@ -94,7 +94,7 @@ async def test_failures_end_as_dead_letters_that_can_be_replayed(queue: PullQueu
     assert lease.task.value() == "x"
 
 
-async def test_tags_and_the_oldest_tag(queue: PullQueue) -> None:
+async def test_tasks_are_leased_by_tag_and_by_that_of_the_oldest(queue: PullQueue) -> None:
     await queue.add(Task(name="first", tag="ä b"))
     await asyncio.sleep(0.002)
     await queue.add_many([Task(name="x-1", tag="x"), Task(name="second", tag="ä b"), Task(name="bare")])
@@ -118,7 +118,7 @@ async def test_a_commit_of_the_callers_holds_its_writes_and_the_tasks(store: Sto
     assert await queue.peek("again") is None
 
 
-async def test_pause_purge_delete_and_peek(queue: PullQueue) -> None:
+async def test_a_queue_is_paused_peeked_at_and_purged_and_a_task_deleted(queue: PullQueue) -> None:
     await queue.add_many(Task(name=f"n-{n}", payload=bytes(5_000)) for n in range(30))
     await queue.pause()
     assert await queue.lease(10) == []

@@ -176,7 +176,7 @@ def test_a_wrong_count_of_workers_is_refused(workers: int, empty: bool, said: st
 
 
 @pytest.mark.parametrize("workers", [0, 4])
-def test_scale(workers: int) -> None:
+def test_scale_sets_the_number_of_workers(workers: int) -> None:
     tools = Recorder()
     deploy.scale(tools, IT, workers=workers, backlog_is_empty=True)
     assert f"update tally-worker --instances={workers} --region=us-central1 --project=tally-demo" in tools.ran[0]

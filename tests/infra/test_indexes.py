@@ -28,7 +28,7 @@ TAG = Filter("tag", "=", "x")
         (Query(kind="T", filters=(DUE,), ancestor=(("Q", 1),)), ("T", ("due",))),
     ],
 )
-def test_the_index_that_a_query_needs(query: Query, index: indexes.Index | None) -> None:
+def test_a_query_needs_the_index_of_its_filters_and_order(query: Query, index: indexes.Index | None) -> None:
     assert indexes.needed(query) == index
 
 

@@ -83,7 +83,7 @@ def test_the_api_of_every_resource_is_enabled(tf: Terraform, folder: Path, examp
         "terraform_data.grants_settled",
     ],
 )
-def test_functions_come_after(graph: dict[str, set[str]], first: str) -> None:
+def test_functions_come_after_what_they_need(graph: dict[str, set[str]], first: str) -> None:
     assert first in reached(graph, "google_cloudfunctions2_function.this")
 
 

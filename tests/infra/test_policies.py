@@ -10,7 +10,7 @@ from tests.infra.terraform import Plan, PlanRefused, Terraform, variables
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_policy(plan: Plan, policy: str) -> None:
+def test_the_plan_holds_the_policy(plan: Plan, policy: str) -> None:
     assert list(POLICIES[policy](plan)) == []
 
 

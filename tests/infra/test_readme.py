@@ -16,7 +16,7 @@ MAKE = re.findall(r"^    (?:PROJECT=\S+ )?make ([^#\n]+?)(?: &&.*)?$", README, r
 
 
 @pytest.mark.parametrize("line", sorted(set(TALLY)))
-def test_a_tally_command(line: str) -> None:
+def test_a_tally_command_exists_with_its_options(line: str) -> None:
     command: click.Command = main
     words = shlex.split(line)
     while isinstance(command, click.Group) and words:
@@ -28,7 +28,7 @@ def test_a_tally_command(line: str) -> None:
 
 
 @pytest.mark.parametrize("line", sorted(set(MAKE)))
-def test_a_make_target(line: str) -> None:
+def test_a_make_target_exists(line: str) -> None:
     done = subprocess.run(["make", "-n", *shlex.split(line)], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

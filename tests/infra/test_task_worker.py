@@ -22,7 +22,7 @@ def pool_plan(tf: Terraform, folder: Path) -> Plan:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_policy(pool_plan: Plan, policy: str) -> None:
+def test_the_pool_holds_the_policy(pool_plan: Plan, policy: str) -> None:
     assert list(POLICIES[policy](pool_plan)) == []
 
 

@@ -9,17 +9,17 @@ import pytest
 from tests.infra.terraform import SOURCE, Terraform, arguments, variables
 
 
-def test_format(tf: Terraform) -> None:
+def test_every_file_is_formatted(tf: Terraform) -> None:
     done = tf.run(SOURCE, "fmt", "-check", "-recursive", "-no-color")
     assert done.returncode == 0, done.stdout
 
 
-def test_validate(tf: Terraform, folder: Path) -> None:
+def test_the_configuration_is_valid(tf: Terraform, folder: Path) -> None:
     done = tf.run(folder, "validate", "-json")
     assert json.loads(done.stdout)["diagnostics"] == []
 
 
-def test_its_own_tests(tf: Terraform, folder: Path) -> None:
+def test_its_own_tests_pass(tf: Terraform, folder: Path) -> None:
     done = tf.run(folder, "test", "-no-color")
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"Success! [1-9]\d* passed, 0 failed", done.stdout)

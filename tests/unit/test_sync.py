@@ -251,7 +251,7 @@ def test_settings_that_are_wrong_are_said_where_it_is_opened(environ: dict[str, 
     assert deferred.registry.connected is None
 
 
-def test_the_readme_s_example(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_readmes_example_runs(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """As it stands there; a worker is at it as soon as the result is waited for."""
     found = re.search(
         r"<!-- runs as a test: sync -->\n```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL

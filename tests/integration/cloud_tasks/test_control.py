@@ -23,8 +23,9 @@ async def rest(sut: Sut, verb: str, path: str, body: Any = None) -> tuple[int, A
         return response.status, await response.json()
 
 
-async def test_readiness_reset_and_status(sut: Sut) -> None:
-    assert await sut.http.get(f"http://{sut.address}/") is not None
+async def test_it_says_that_it_is_ready_and_a_reset_leaves_nothing(sut: Sut) -> None:
+    async with sut.http.get(f"http://{sut.address}/") as ready:
+        assert ready.status == 200
     await sut.create(URL, name=f"{QUEUE}/tasks/t", schedule_time={"seconds": START // 1_000_000 + 60})
     await sut.client.delete_queue(name=QUEUE)
     await sut.client.create_queue(parent=PARENT, queue={"name": f"{PARENT}/queues/r"})
@@ -82,13 +83,15 @@ async def test_rest_speaks_the_same_methods(sut: Sut, target: Target) -> None:
         ("GET", "projects/x/nothing", None, 404, "NOT_FOUND"),
     ],
 )
-async def test_rest_errors(sut: Sut, verb: str, path: str, body: Any, code: int, status: str) -> None:
+async def test_an_error_over_rest_has_its_code_and_its_status(
+    sut: Sut, verb: str, path: str, body: Any, code: int, status: str
+) -> None:
     answered, error = await rest(sut, verb, path, body)
     assert (answered, error["error"]["code"], error["error"]["status"]) == (code, code, status)
     assert error["error"]["message"]
 
 
-async def test_the_official_client_over_rest(sut: Sut) -> None:
+async def test_the_official_client_works_over_rest(sut: Sut) -> None:
     def use() -> list[str]:
         transport = CloudTasksRestTransport(host=sut.address, credentials=AnonymousCredentials(), url_scheme="http")
         with tasks_v2.CloudTasksClient(transport=transport) as client:

@@ -45,12 +45,12 @@ async def test_a_name_exists_once(sut: Sut) -> None:
 
 
 @pytest.mark.parametrize("name", ["a" * 100, "A-9"])
-async def test_names_at_the_limit(sut: Sut, name: str) -> None:
+async def test_a_name_at_the_limit_is_taken(sut: Sut, name: str) -> None:
     assert (await make(sut, name)).name.endswith(name)
 
 
 @pytest.mark.parametrize("name", ["a" * 101, "under_score", "dot.ted", "", "sla/sh", "ü"])
-async def test_names_past_the_limit(sut: Sut, name: str) -> None:
+async def test_a_name_past_the_limit_is_refused(sut: Sut, name: str) -> None:
     with pytest.raises(InvalidArgument, match="at most 100 characters"):
         await make(sut, name)
 
@@ -148,14 +148,14 @@ async def test_a_mask_with_an_unknown_path_is_refused(sut: Sut) -> None:
         await sut.client.update_queue(queue={"name": QUEUE}, update_mask=field_mask_pb2.FieldMask(paths=["colour"]))
 
 
-async def test_pause_and_resume(sut: Sut) -> None:
+async def test_a_queue_shows_whether_it_is_paused(sut: Sut) -> None:
     assert (await sut.client.pause_queue(name=QUEUE)).state == State.PAUSED
     assert (await sut.client.get_queue(name=QUEUE)).state == State.PAUSED
     assert (await sut.client.resume_queue(name=QUEUE)).state == State.RUNNING
 
 
 @pytest.mark.parametrize("method", ["get_queue", "delete_queue", "purge_queue", "pause_queue", "resume_queue"])
-async def test_a_missing_queue(sut: Sut, method: str) -> None:
+async def test_a_queue_that_is_not_there_is_not_found(sut: Sut, method: str) -> None:
     with pytest.raises(NotFound, match=r"Queue .*/missing does not exist"):
         await getattr(sut.client, method)(name=f"{PARENT}/queues/missing")
 

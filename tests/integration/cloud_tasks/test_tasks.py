@@ -168,13 +168,13 @@ async def test_a_token_needs_an_account(sut: Sut) -> None:
 
 
 @pytest.mark.parametrize("task_id", ["a" * 500, "A_b-9"])
-async def test_task_names_at_the_limit(sut: Sut, task_id: str) -> None:
+async def test_a_task_name_at_the_limit_is_taken(sut: Sut, task_id: str) -> None:
     task = await sut.create(URL, name=f"{QUEUE}/tasks/{task_id}", schedule_time=LATER)
     assert (await sut.client.get_task(name=task.name)).name == task.name
 
 
 @pytest.mark.parametrize("task_id", ["a" * 501, "do.t", "", "ü", "a/b", "a b"])
-async def test_task_names_past_the_limit(sut: Sut, task_id: str) -> None:
+async def test_a_task_name_past_the_limit_is_refused(sut: Sut, task_id: str) -> None:
     with pytest.raises(InvalidArgument, match="at most 500 characters"):
         await sut.create(URL, name=f"{QUEUE}/tasks/{task_id}")
 

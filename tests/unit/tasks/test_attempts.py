@@ -27,7 +27,7 @@ def policy(attempts: int) -> RetryPolicy:
 @pytest.mark.parametrize("queue", ["push", "pull"])
 @pytest.mark.parametrize("by", ["the function", "the call"])
 @pytest.mark.parametrize("error", [ValueError(), Retry()], ids=["an error", "Retry"])
-def test_a_function_starts_so_often(
+def test_a_function_starts_as_often_as_its_limit_says(
     world: World, run: Go, attempts: int, queue: str, by: str, error: Exception
 ) -> None:
     starts: list[int] = []
@@ -49,7 +49,7 @@ def test_a_function_starts_so_often(
 
 
 @pytest.mark.parametrize("attempts", LIMITS)
-def test_a_request_is_sent_so_often(world: World, run: Go, attempts: int) -> None:
+def test_a_request_is_sent_as_often_as_its_limit_says(world: World, run: Go, attempts: int) -> None:
     async def main() -> None:
         world.status = 500
         await world.queue.add(Task(retry=policy(attempts)), url=URL)
@@ -62,7 +62,7 @@ def test_a_request_is_sent_so_often(world: World, run: Go, attempts: int) -> Non
 
 @pytest.mark.parametrize("attempts", LIMITS)
 @pytest.mark.parametrize("ends", ["released with an error", "its lease ran out"])
-def test_a_task_is_leased_so_often(world: World, run: Go, attempts: int, ends: str) -> None:
+def test_a_task_is_leased_as_often_as_its_limit_says(world: World, run: Go, attempts: int, ends: str) -> None:
     async def main() -> None:
         queue = world.system.pull("leased")
         await queue.add(Task(name="a", retry=policy(attempts)))

@@ -226,7 +226,7 @@ def test_new_settings_hold_at_once() -> None:
     assert schedule.finish(second, FAILED, START).ending is Ending.EXHAUSTED
 
 
-def test_statistics() -> None:
+def test_statistics_count_what_waits_what_is_out_and_what_was_done() -> None:
     schedule = make()
     for n in range(4):
         schedule.add(f"t{n}", b"", now=START, eta=START + max(0, n - 1) * MINUTE)

@@ -49,7 +49,7 @@ def own_functions() -> Iterator[None]:
     registry.functions.update(before)
 
 
-async def test_deferred(tally_eager: Tasks) -> None:
+async def test_the_deferred_example_runs(tally_eager: Tasks) -> None:
     answers = ["ok", "ok", "busy", "ok"]
 
     async def deliver(address: str, order: int) -> str:
@@ -62,7 +62,7 @@ async def test_deferred(tally_eager: Tasks) -> None:
     assert (await (await send_receipt.call(9, ["x"])).status()).state is State.DISCARDED
 
 
-async def test_concurrent(tally_eager: Tasks) -> None:
+async def test_the_concurrent_example_runs(tally_eager: Tasks) -> None:
     fetched: list[str] = []
 
     async def fetch(url: str) -> None:
@@ -74,7 +74,9 @@ async def test_concurrent(tally_eager: Tasks) -> None:
     assert registry.functions["feed.import"].options.limit == Concurrent("customer-{customer}", 4)
 
 
-def test_gather(tally_loop: VirtualLoop, tally_backend: FakeBackend, tally_clock: VirtualClock) -> None:
+def test_the_gather_example_runs(
+    tally_loop: VirtualLoop, tally_backend: FakeBackend, tally_clock: VirtualClock
+) -> None:
     posted: list[tuple[str, str]] = []
 
     async def post(reader: str, text: str) -> None:
@@ -96,7 +98,7 @@ def test_gather(tally_loop: VirtualLoop, tally_backend: FakeBackend, tally_clock
     tally_loop.run(main())
 
 
-async def test_defer(tally_eager: Tasks) -> None:
+async def test_the_defer_example_runs(tally_eager: Tasks) -> None:
     seen: list[str] = []
 
     def ready(image: str) -> bool:
@@ -107,7 +109,7 @@ async def test_defer(tally_eager: Tasks) -> None:
     assert seen == ["cat.png", "cat.png"]
 
 
-async def test_push() -> None:
+async def test_the_push_example_runs() -> None:
     clock = VirtualClock()
     dispatcher = FakeDispatcher(clock)
     system = TaskSystem(
@@ -124,7 +126,7 @@ async def test_push() -> None:
     assert {outcome.status for outcome in names["outcomes"]} == {"added"}
 
 
-async def test_pool() -> None:
+async def test_the_pool_example_runs() -> None:
     closed: list[Any] = []
 
     async def fetch(url: str) -> str:

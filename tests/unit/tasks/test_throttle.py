@@ -49,7 +49,7 @@ def test_a_rate_out_of_bounds_is_refused(per_second: float, burst: int) -> None:
 
 
 @pytest.mark.parametrize("per_second", [-1, float("nan"), float("inf"), float("-inf")])
-def test_so_is_one_without_a_burst(per_second: float) -> None:
+def test_a_rate_out_of_bounds_is_refused_without_a_burst_too(per_second: float) -> None:
     with pytest.raises(InvalidInput, match=f"per_second is {per_second}: want"):
         StartRate.of(per_second)
 

@@ -140,7 +140,9 @@ AMENDMENTS: list[tuple[str, dict[str, Any], dict[str, Any], int, str | None]] = 
 
 
 @pytest.mark.parametrize(("name", "poll", "patch", "at", "code"), AMENDMENTS, ids=[row[0] for row in AMENDMENTS])
-def test_amendments(name: str, poll: dict[str, Any], patch: dict[str, Any], at: int, code: str | None) -> None:
+def test_what_may_be_amended_and_until_when(
+    name: str, poll: dict[str, Any], patch: dict[str, Any], at: int, code: str | None
+) -> None:
     before = made(**poll)
     try:
         edit.amend(before, Patch(revision=1, **patch), at)

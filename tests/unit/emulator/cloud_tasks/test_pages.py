@@ -26,7 +26,7 @@ def test_a_bad_token_is_refused(page_token: str, message: str) -> None:
         after(page_token, "list", 2 * HOUR)
 
 
-def test_sizes() -> None:
+def test_a_page_has_the_size_that_is_asked_for_up_to_its_limit() -> None:
     assert [size(asked, 100) for asked in (0, 1, 100, 101)] == [100, 1, 100, 100]
     with pytest.raises(ApiError, match="-1"):
         size(-1, 100)

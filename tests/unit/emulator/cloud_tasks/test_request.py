@@ -55,7 +55,7 @@ def test_an_override_that_fills_in_what_is_missing(url: str, wanted: str) -> Non
     assert overridden_url(url, override) == wanted
 
 
-def test_an_http_call() -> None:
+def test_an_http_call_has_the_tasks_headers_and_the_services_own() -> None:
     task = m.Task(
         http_request={"url": "http://a/x", "headers": {"A": "1", "X-CloudTasks-QueueName": "forged"}, "body": b"b"}
     )

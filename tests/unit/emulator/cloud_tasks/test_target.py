@@ -27,11 +27,11 @@ def test_what_slows_the_queue(code: int, app_engine: bool, overload: bool, wait:
     ("value", "wait"),
     [(None, 0), ("", 0), ("0", 0), (" 7 ", 7 * SECOND), ("-7", 0), ("soon", 0), ("1e3", 0), ("9" * 30, DAY)],
 )
-def test_retry_after_in_seconds(value: str | None, wait: int) -> None:
+def test_retry_after_is_read_in_seconds(value: str | None, wait: int) -> None:
     assert parse_retry_after(value) == wait
 
 
-def test_retry_after_as_a_date() -> None:
+def test_retry_after_is_read_as_a_date() -> None:
     assert 28 * SECOND < parse_retry_after(formatdate(time.time() + 30, usegmt=True)) <= 30 * SECOND
     assert parse_retry_after(formatdate(time.time() - 30, usegmt=True)) == 0
 
