@@ -211,6 +211,21 @@ async def checkup(environ: Mapping[str, str], world: World, *, read_only: bool) 
     return findings
 
 
+async def purge(settings: Settings, poll_id: str) -> int:
+    """Remove the ledger of a poll deleted long ago; return how many entities went."""
+    world = World()
+    async with opened(settings) as backend:
+        poll = await _polls(settings, backend, world).get(poll_id)
+        return await purging.purge(backend.store, poll, world.clock.now())
+
+
+async def recount(settings: Settings, poll_id: str, progress: Callable[[int], None]) -> tuple[Poll, Recount]:
+    """Count a poll from its ledger; `progress` is told the number of partitions after each."""
+    async with opened(settings) as backend:
+        poll = await _polls(settings, backend, World()).get(poll_id)
+        return poll, await recounting.recount(backend.store, poll, progress=progress)
+
+
 async def open_tasks(settings: Settings, backend: Backend, world: World) -> TaskSystem:
     """Import the modules with task functions, and connect these to their queues. Raises ConfigError."""
     for module in settings.task_modules:
@@ -297,21 +312,6 @@ def start(environ: Mapping[str, str]) -> None:
 async def _app(compose: Callable[[Settings, Backend, World], Site]) -> App:
     settings = config.load(os.environ)
     return compose(settings, await open_backend(settings), World()).app
-
-
-async def purge(settings: Settings, poll_id: str) -> int:
-    """Remove the ledger of a poll deleted long ago; return how many entities went."""
-    world = World()
-    async with opened(settings) as backend:
-        poll = await _polls(settings, backend, world).get(poll_id)
-        return await purging.purge(backend.store, poll, world.clock.now())
-
-
-async def recount(settings: Settings, poll_id: str, progress: Callable[[int], None]) -> tuple[Poll, Recount]:
-    """Count a poll from its ledger; `progress` is told the number of partitions after each."""
-    async with opened(settings) as backend:
-        poll = await _polls(settings, backend, World()).get(poll_id)
-        return poll, await recounting.recount(backend.store, poll, progress=progress)
 
 
 async def _run_task_app() -> App:
