@@ -4,8 +4,9 @@ from functools import cache
 
 import pytest
 
-from tests.unit.votes import outages
-from tests.unit.votes.outages import FORBIDDEN, OUTAGES, POISONED, Outage, Row
+from tests.unit.votes import outage_scene as scene
+from tests.unit.votes.outage import Outage, Row
+from tests.unit.votes.outages import FORBIDDEN, OUTAGES
 
 STUCK = 35  # seconds within which health must say that nothing moves
 RECOVERED = 95  # a parked partition is tried again within a minute; what was let go comes again 10 s later
@@ -15,7 +16,7 @@ AWAKE = 20  # up to 5 s for a trial and 5 more for a parked partition; or 10 for
 
 @cache
 def run(outage: Outage) -> Row:
-    return outages.run(outage)
+    return scene.run(outage)
 
 
 def lasting(*, worker: str = "", function: str = "", **fields: object) -> list[Outage]:
@@ -35,7 +36,7 @@ def test_nothing_is_lost_or_doubled_and_recovery_needs_nobody(outage: Outage) ->
     row = run(outage)
     assert (row.lost, row.doubled) == (0, 0)
     assert (row.dead_letters_lost, row.good_votes_dead) == (0, 0)
-    assert row.accepted > outages.WARM_UP
+    assert row.accepted > scene.WARM_UP
     assert row.recovered <= RECOVERED
 
 
@@ -76,7 +77,7 @@ def test_a_second_without_a_service_is_nobodys_alarm(outage: Outage) -> None:
 @pytest.mark.parametrize("outage", lasting(unreadable=True), ids=str)
 def test_without_definitions_what_is_known_counts_and_what_would_be_refused_waits(outage: Outage) -> None:
     row = run(outage)
-    assert row.neighbours > outage.seconds / outages.STRAY_EVERY
+    assert row.neighbours > outage.seconds / scene.STRAY_EVERY
     assert row.let_go > 0
     assert row.unhealthy is None
 
@@ -84,8 +85,8 @@ def test_without_definitions_what_is_known_counts_and_what_would_be_refused_wait
 @pytest.mark.parametrize("outage", lasting(poisoned=True), ids=str)
 def test_neighbours_of_a_poisoned_partition_go_on(outage: Outage) -> None:
     row = run(outage)
-    assert row.parked == (POISONED,)
-    assert row.neighbours > outages.VOTES / 2
+    assert row.parked == (scene.POISONED,)
+    assert row.neighbours > scene.VOTES / 2
     assert row.unhealthy is None
 
 
