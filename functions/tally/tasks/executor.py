@@ -10,6 +10,7 @@ so a lease that is lost meanwhile costs a second delivery, not a second run at o
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +20,7 @@ from tally.logs import event
 from tally.retry import UNLIMITED, RetryPolicy
 from tally.tasks.call import Delivery
 from tally.tasks.lease import Lease
-from tally.tasks.pace import Bounds, concurrency, poll, shares
+from tally.tasks.pace import LOOK_MIN, Bounds, concurrency, look, poll, shares
 from tally.tasks.pool import WorkerPool
 from tally.tasks.queue import PullQueue
 from tally.tasks.runner import Runner
@@ -28,7 +29,6 @@ from tally.tasks.task import JSON, Task
 
 LEASE_SECONDS = 60.0
 GRACE = 5.0  # seconds that running tasks have after a stop
-_LOOK = 5.0  # seconds between looks at the backlog
 LATE = 300.0  # seconds that the first task of a queue may be past its time before the log says so, …
 SAID = 30.0  # … again after this many
 _SICK = 5.0  # seconds that a delivery waits when the store could not be asked
@@ -79,7 +79,7 @@ class _Held:
 class PullExecutor:
     """Leases from its sources and runs what it leased, until told to stop. `strict`: the heaviest always first.
 
-    `seen` holds each queue's numbers as of the last look, every few seconds.
+    `seen` holds each queue's numbers as of the last look, every 5 s, or up to 30 s while all are empty.
     """
 
     def __init__(
@@ -104,6 +104,7 @@ class PullExecutor:
         self.seen: dict[str, QueueStats] = {}
         self._held: set[_Held] = set()
         self._ended = asyncio.Event()
+        self._found = asyncio.Event()  # a lease brought something since the last look
         self._turn = 0
         self._said = -SAID
         self._full_until = 0  # (µs) the last of those that wait for a place is back in its queue by then
@@ -171,23 +172,28 @@ class PullExecutor:
     async def _lease(self) -> int:
         """Lease what there is room for, and start it; return how many came."""
         found = 0
+        vain = set[int]()  # places of queues that gave nothing: asking again at once costs as much, and finds as little
         self._turn += 1
         weights = [source.weight for source in self._sources]
         for place, share in shares(weights, self._room(), strict=self._strict, turn=self._turn):
             wanted = min(share, self._room(), 1_000)
-            if wanted == 0:
+            if wanted == 0 or place in vain:
                 continue
             source = self._sources[place]
+            leases: list[Lease] = []
             try:
                 leases = await source.queue.lease(wanted, seconds=LEASE_SECONDS)
             except BackendError as error:
                 event("lease-failed", level=logging.WARNING, queue=source.queue.name, error=error)
-                continue
+            if not leases:
+                vain.add(place)
             for lease in leases:
                 held = _Held(source, lease)
                 self._held.add(held)
                 held.work = asyncio.create_task(self._handle(held))
             found += len(leases)
+        if found:
+            self._found.set()
         return found
 
     async def _handle(self, held: _Held) -> None:
@@ -237,9 +243,14 @@ class PullExecutor:
 
     async def _look(self) -> None:
         """Set the concurrency by the backlog, and say which queues are behind."""
+        pause = LOOK_MIN
         while True:
-            await asyncio.sleep(_LOOK)
+            self._found.clear()
+            await asyncio.sleep(LOOK_MIN)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._found.wait(), pause - LOOK_MIN)
             backlog = await self._backlog()
+            pause = look(pause, idle=not (backlog or self._held))
             limit = concurrency(self._limit, backlog=backlog, running=len(self._held), bounds=self._bounds)
             if limit != self._limit:
                 event("concurrency-set", limit=limit, backlog=backlog)

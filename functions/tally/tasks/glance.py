@@ -9,7 +9,6 @@ read like each of those: what it has not seen yet the next one sees.
 import asyncio
 from math import inf
 
-from tally.tasks import keys
 from tally.tasks.rows import Rows
 
 _BLIND = 30.0  # seconds without a glance after one that left shards open: it read rows for little
@@ -30,11 +29,10 @@ class Glance:
         if not self.idle or shards == 1 or time < self._blind_until:
             return every
         now = self._rows.clock.now()
-        dues = await self._rows.dues(shards)
-        if dues is None:
+        seen = await self._rows.head(shards)
+        if seen is None:
             return every
-        places = [keys.due_place(due) for due in dues]
-        beyond = set(range(places[-1][0] + 1, shards)) if len(places) == shards else set[int]()
+        beyond = set(range(seen[-1].shard + 1, shards)) if len(seen) == shards else set[int]()
         if beyond:
             self._blind_until = time + _BLIND
-        return {shard for shard, eta in places if eta <= now} | beyond
+        return {row.shard for row in seen if row.eta <= now} | beyond

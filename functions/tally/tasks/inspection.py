@@ -2,7 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from tally import limits
 from tally.clock import SECOND
@@ -71,36 +71,61 @@ async def waiting(rows: Rows, tag: str, limit: int) -> Waiting | None:
     )
 
 
+class _Count(NamedTuple):
+    """`full`: counting stopped at the limit of a shard."""
+
+    rows: int
+    full: bool = False
+
+
+class _Tasks(NamedTuple):
+    """The tasks that wait or run, those that run, and the first ETA (µs) of all."""
+
+    all: _Count
+    leased: _Count
+    oldest: int | None
+
+
 async def stats(rows: Rows) -> QueueStats:
     """Count the queue's rows by its indexes, and find its first task."""
     record = await rows.record(fresh=True)
-    now = rows.clock.now()
-    limit = int(limits.COUNTED_ROWS)
-
-    async def total(filters: list[tuple[Filter, ...]]) -> tuple[int, bool]:
-        counts = await asyncio.gather(*(rows.count(each, limit) for each in filters))
-        return sum(counts), limit in counts
-
-    shards = range(record.shards)
-    queue = rows.queue
-    heads, *counted = await asyncio.gather(
-        asyncio.gather(*(rows.scan(keys.due_range(queue, shard), 1) for shard in shards)),
-        total([keys.due_range(queue, shard) for shard in shards]),
-        total([keys.phase_range(queue, shard, keys.DONE, now - _MINUTE) for shard in shards]),
-        total([keys.phase_range(queue, shard, keys.LEASED, now + 1) for shard in shards]),
-        total([keys.phase_range(queue, shard, keys.DEAD) for shard in shards]),
+    queue, now, shards = rows.queue, rows.clock.now(), range(record.shards)
+    tasks, executed, dead = await asyncio.gather(
+        _tasks(rows, record.shards, now),
+        _total(rows, [keys.phase_range(queue, shard, keys.DONE, now - _MINUTE) for shard in shards]),
+        _total(rows, [keys.phase_range(queue, shard, keys.DEAD) for shard in shards]),
     )
-    (tasks, _), (executed, _), (in_flight, _), (dead, _) = counted
     return QueueStats(
-        tasks=tasks,
-        oldest_eta=min((row.eta for head in heads for row in head), default=None),
-        executed_last_minute=executed,
-        in_flight=in_flight,
-        dead=dead,
+        tasks=tasks.all.rows,
+        oldest_eta=tasks.oldest,
+        executed_last_minute=executed.rows,
+        in_flight=tasks.leased.rows,
+        dead=dead.rows,
         enforced_rate=None if record.rate is None else record.rate.per_second,
         paused=record.paused,
-        truncated=any(full for _, full in counted),
+        truncated=any(count.full for count in (tasks.all, tasks.leased, executed, dead)),
     )
+
+
+async def _tasks(rows: Rows, shards: int, now: int) -> _Tasks:
+    """Count by one query where there are fewer tasks than shards, else by three a shard."""
+    head = await rows.head(shards)
+    if head is not None and len(head) < shards:
+        leased = sum(row.leased_at(now) for row in head)
+        return _Tasks(_Count(len(head)), _Count(leased), min((row.eta for row in head), default=None))
+    due = [keys.due_range(rows.queue, shard) for shard in range(shards)]
+    firsts, tasks, running = await asyncio.gather(
+        asyncio.gather(*(rows.scan(each, 1) for each in due)),
+        _total(rows, due),
+        _total(rows, [keys.phase_range(rows.queue, shard, keys.LEASED, now + 1) for shard in range(shards)]),
+    )
+    return _Tasks(tasks, running, min((row.eta for first in firsts for row in first), default=None))
+
+
+async def _total(rows: Rows, ranges: list[tuple[Filter, ...]]) -> _Count:
+    limit = int(limits.COUNTED_ROWS)
+    counts = await asyncio.gather(*(rows.count(each, limit) for each in ranges))
+    return _Count(sum(counts), limit in counts)
 
 
 async def listing(rows: Rows, state: Listed, limit: int) -> list[TaskInfo]:

@@ -111,12 +111,6 @@ def dues_range(queue_name: str) -> tuple[Filter, ...]:
     return Filter(DUE, ">=", f"{queue_name}:"), Filter(DUE, "<", f"{queue_name}:~")
 
 
-def due_place(text: str) -> tuple[int, int]:
-    """Return the shard and the ETA of a row whose index says so."""
-    _, shard, eta, _ = text.split(":", 3)
-    return int(shard), int(eta)
-
-
 def tags_range(queue_name: str, shard: int, after: str | None) -> tuple[Filter, ...]:
     """Return the filters for the tasks with any tag that comes after one in the index; None: with any."""
     prefix = f"{queue_name}:{shard:02d}:"

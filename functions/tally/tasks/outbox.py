@@ -85,6 +85,8 @@ class Outbox:
 
     async def sweep(self) -> int:
         """Add the tasks of entries that no committer has drained; return how many. Run it every few seconds."""
+        if not await self._any():
+            return 0
         until = self._clock.now() - _GRACE
         total = 0
         for shard in range(_SHARDS):
@@ -93,6 +95,14 @@ class Outbox:
             async for page in pages(self._store, Query(kind=keys.OUTBOX, filters=filters, limit=limits.LARGE_ENTITIES)):
                 total += await self._deliver(page.entities)
         return total
+
+    async def _any(self) -> bool:
+        """Say whether an entry waits in any shard, by one query: mostly there is none."""
+        query = Query(kind=keys.OUTBOX, filters=(Filter(WAITING, ">=", ""),), limit=1, keys_only=True)
+        async for page in pages(self._store, query):
+            if page.entities:
+                return True
+        return False
 
     async def parked(self) -> AsyncIterator[Parked]:
         """Every entry that no queue took, by its id."""

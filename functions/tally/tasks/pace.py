@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from tally import limits
 from tally.errors import InvalidInput
 
+LOOK_MIN, LOOK_MAX = 5.0, 30.0  # seconds between looks at the backlog, each of which costs some queries a shard
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
@@ -37,6 +39,11 @@ def concurrency(now: int, *, backlog: int, running: int, bounds: Bounds) -> int:
 def poll(now: float, *, found: bool, bounds: Bounds) -> float:
     """Return the seconds to wait before asking empty queues again: doubling, and back to the least after a find."""
     return bounds.poll_min if found else min(bounds.poll_max, 2 * now)
+
+
+def look(now: float, *, idle: bool) -> float:
+    """Return the seconds until the next look at the backlog: doubling while there is none and nothing runs."""
+    return min(LOOK_MAX, 2 * now) if idle else LOOK_MIN
 
 
 def shares(weights: Sequence[int], room: int, *, strict: bool, turn: int) -> list[tuple[int, int]]:

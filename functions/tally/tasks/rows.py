@@ -119,12 +119,11 @@ class Rows:
         entities = await self._first(filters, limit, order)
         return [from_entity(entity) for entity in entities if entity.properties["v"] == FORMAT]
 
-    async def dues(self, limit: int) -> list[str] | None:
-        """Read the first strings of the index of what is due; None if a row among these is of a newer format."""
+    async def head(self, limit: int) -> list[Row] | None:
+        """Read the first tasks of the queue, by shard, then ETA; None if one of these is of a newer format."""
         entities = await self._first(keys.dues_range(self.queue), limit)
-        if any(entity.properties["v"] != FORMAT for entity in entities):
-            return None
-        return [cast(str, entity.properties[keys.DUE]) for entity in entities]
+        known = all(entity.properties["v"] == FORMAT for entity in entities)
+        return [from_entity(entity) for entity in entities] if known else None
 
     async def _first(self, filters: tuple[Filter, ...], limit: int, order: str | None = None) -> list[Entity]:
         entities: list[Entity] = []

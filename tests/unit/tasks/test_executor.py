@@ -17,6 +17,7 @@ from tally.testing.loop import VirtualLoop
 from tally.testing.process import Process
 from tests.unit.tasks.conftest import Go
 from tests.unit.tasks.executing import World
+from tests.unit.tasks.pull import Watched
 
 
 @pytest.fixture
@@ -148,6 +149,34 @@ def test_a_queue_whose_tasks_wait_long_is_named_in_the_log_again_and_again(
     behind = [record for record in caplog.records if record.getMessage() == "queue-behind"]
     assert len(behind) == lines
     assert all(record.fields["queue"] == "default" for record in behind)  # type: ignore[attr-defined]  # tally.logs adds it
+
+
+def test_a_worker_with_nothing_to_do_asks_little_and_one_with_much_to_do_is_at_full_size_as_soon(
+    world: World, run: Go
+) -> None:
+    @world.registry.task("t")
+    async def t() -> None:
+        await asyncio.sleep(30)
+
+    async def main() -> None:
+        store = Watched(world.store)
+        system = TaskSystem(world.registry, store, clock=world.clock, random=world.random, worker="w1")
+        executor = system.executor({"default": 1}, bounds=Bounds(poll_max=2))
+        stop = asyncio.Event()
+        working = asyncio.create_task(executor.run(stop))
+        await asyncio.sleep(300)
+        store.calls = 0
+        await asyncio.sleep(300)
+        assert store.calls <= 300 / 2 * 2 + 300 / 30 * 34  # a record and a glance each poll, and the looks
+        for _ in range(40):
+            await t.call()
+        for seconds, limit in ((2.1, 8), (5, 16), (5, 32)):
+            await asyncio.sleep(seconds)
+            assert executor.limit == limit
+        stop.set()
+        await working
+
+    run(main())
 
 
 def test_a_queue_is_pulled_or_pushed_and_not_both(world: World) -> None:

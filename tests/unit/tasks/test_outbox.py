@@ -41,6 +41,19 @@ def test_a_task_exists_if_and_only_if_the_commit_does() -> None:
     run(body)
 
 
+def test_an_outbox_in_which_nothing_waits_is_swept_by_one_query() -> None:
+    async def body(world: World) -> None:
+        box = outbox(world)
+        await world.store.commit([(parked := box.entry("none", Task())).write])
+        assert await box.drain([parked.id]) == 0
+        assert [each.id async for each in box.parked()] == [parked.id]
+        world.store.scanned.clear()
+        assert await box.sweep() == 0
+        assert world.store.scanned == [0]
+
+    run(body)
+
+
 def test_draining_twice_adds_once_even_when_the_first_died_half_way() -> None:
     async def body(world: World) -> None:
         box, queue = outbox(world), world.queue("mail")

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from tally.errors import InvalidInput
-from tally.tasks.pace import Bounds, concurrency, poll, shares
+from tally.tasks.pace import LOOK_MAX, LOOK_MIN, Bounds, concurrency, look, poll, shares
 from tests.unit.tasks.conftest import Go
 from tests.unit.tasks.executing import World
 
@@ -31,6 +31,11 @@ def test_the_poll_interval_doubles_to_its_bound_and_falls_back() -> None:
     bounds = Bounds(poll_min=0.5, poll_max=3)
     assert [poll(0.5, found=False, bounds=bounds), poll(2.0, found=False, bounds=bounds)] == [1.0, 3.0]
     assert poll(3.0, found=True, bounds=bounds) == 0.5
+
+
+def test_looks_at_the_backlog_get_rarer_while_there_is_none_and_fall_back() -> None:
+    assert [look(LOOK_MIN, idle=True), look(25.0, idle=True)] == [2 * LOOK_MIN, LOOK_MAX]
+    assert look(LOOK_MAX, idle=False) == LOOK_MIN
 
 
 def test_small_room_goes_round_by_weight() -> None:
