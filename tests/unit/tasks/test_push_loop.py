@@ -132,6 +132,7 @@ def test_a_task_forced_while_it_is_out_is_sent_again_at_once_only_if_it_fails(
 
 def test_one_loop_at_a_time_sends_and_the_next_takes_over_from_a_dead_one(world: World, run: Go) -> None:
     async def main() -> None:
+        world.takes = 1
         world.begin = world.clock.now()
         first = Process("first")
         first.spawn(world.loop(1).run(world.stop))
