@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
@@ -71,8 +72,17 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What the command would have waited; a thread that an earlier test left behind sleeps as it did."""
     made: list[float] = []
-    monkeypatch.setattr("time.sleep", made.append)
+    asleep = time.sleep
+
+    def sleep(seconds: float) -> None:
+        if threading.current_thread() is threading.main_thread():
+            made.append(seconds)
+        else:
+            asleep(seconds)
+
+    monkeypatch.setattr("time.sleep", sleep)
     return made
 
 
