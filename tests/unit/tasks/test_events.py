@@ -91,8 +91,9 @@ def test_a_rescue_is_told_by_the_rescuer_and_the_loss_by_the_one_that_woke(world
     ]
 
 
-def test_a_cancelled_run_is_lost_to_its_worker_and_nothing_else_is_told(world: World, run: Go) -> None:
-    @world.registry.task("t", retry=RetryPolicy(max_attempts=1))
+@pytest.mark.parametrize("attempts", [1, 2], ids=["its last attempt", "another would follow"])
+def test_a_cancelled_run_is_lost_to_its_worker_and_nothing_else_is_told(world: World, run: Go, attempts: int) -> None:
+    @world.registry.task("t", retry=RetryPolicy(max_attempts=attempts))
     async def t() -> None:
         await asyncio.sleep(2)
         raise ValueError("after it was cancelled")

@@ -152,11 +152,14 @@ def test_one_loop_at_a_time_sends_and_the_next_takes_over_from_a_dead_one(world:
     run(main())
 
 
-def test_a_loop_keeps_its_own_lease_and_sends_without_a_gap(world: World, run: Go) -> None:
+def test_a_loop_keeps_its_lease_from_another_and_sends_without_a_gap(world: World, run: Go) -> None:
     async def main() -> None:
+        world.takes = 0.5
         for second in range(30):
             await world.add(f"t{second}", delay=second)
+        beside = asyncio.ensure_future(world.loop(2).run(world.stop))
         await world.work(35)
+        await beside
         assert world.times() == list(range(30))
 
     run(main())

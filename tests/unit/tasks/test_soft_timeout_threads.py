@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tally.tasks import soft_timeout
 from tally.tasks.context import SoftTimeout
 from tally.tasks.pool import WorkerPool
 from tally.tasks.soft_timeout import _Alarm, limited
@@ -102,6 +103,16 @@ def test_a_limit_that_passes_in_the_moment_of_the_end_changes_nothing(
     with pytest.raises(KeyError):
         limited({}.__getitem__, 1)("k")
     assert sum(range(200)) == 19_900
+
+
+def test_a_limit_that_is_on_its_way_at_the_end_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    raised: list[type[BaseException] | None] = []
+    monkeypatch.setattr(soft_timeout, "_raise_in", lambda _, error: raised.append(error))
+    alarm = _Alarm()
+    alarm._ring()
+    alarm.end()
+    alarm._ring()
+    assert raised == [SoftTimeout, None]
 
 
 async def test_a_function_that_ends_at_its_limit_leaves_its_thread_alone() -> None:
