@@ -13,6 +13,7 @@ from tally.errors import InvalidInput, TooLarge, Unavailable
 from tally.tasks.client import Tasks
 from tally.tasks.deferred import Deferred, Registry
 from tally.tasks.gather import Gather, queue_name
+from tally.tasks.gatherer import Gatherer
 from tally.tasks.pace import Bounds
 from tally.tasks.system import TaskSystem
 from tally.tasks.task import check_queue
@@ -20,6 +21,7 @@ from tally.testing.clock import VirtualClock
 from tally.testing.eager import eager
 from tally.testing.loop import VirtualLoop
 from tally.testing.process import Process
+from tally.testing.process import current as current_process
 from tally.testing.store import FakeStore
 from tests.unit.tasks.conftest import Go
 from tests.unit.tasks.pull import Watched
@@ -243,20 +245,32 @@ def test_gatherers_that_meet_hand_over_each_item_once(world: World, run: Go) -> 
     run(main())
 
 
-def test_one_worker_looks_for_all_and_another_takes_over(world: World, run: Go) -> None:
+def test_one_worker_looks_for_all_and_another_takes_over(
+    world: World, run: Go, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[Process | None] = []
+    gather = Gatherer._gather
+
+    async def noted(gatherer: Gatherer, deferred: Deferred[..., Any], rule: Gather) -> int:
+        looks.append(current_process())
+        return await gather(gatherer, deferred, rule)
+
+    monkeypatch.setattr(Gatherer, "_gather", noted)
+
     async def main() -> None:
         workers = [world.worker(f"w{n}") for n in range(3)]
-        await asyncio.sleep(60)
-        scans = len(world.store.scanned)
-        await asyncio.sleep(60)
-        alone = len(world.store.scanned) - scans
-        for worker in workers[1:]:
-            worker.kill()
+        await asyncio.sleep(100)
+        (first,) = set(looks)
+        assert first is not None
+        first.kill()
+        looks.clear()
         await world.add("a", "x")
         await asyncio.sleep(100)
         assert world.handed("a") == [["x"]]
-        workers[0].kill()
-        assert alone < 3_000
+        (second,) = set(looks)
+        assert second in workers
+        for worker in workers:
+            worker.kill()
 
     run(main())
 

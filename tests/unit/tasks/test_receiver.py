@@ -44,7 +44,13 @@ def test_a_call_is_pushed_to_run_task_with_a_token_for_its_service(world: World,
 
 @pytest.mark.parametrize(
     "authorization",
-    ["", "Basic x", "Bearer ", f"Bearer {ACCOUNT}|https://run.example?x=1", "Bearer other@p|https://run.example"],
+    [
+        "",
+        "Bearer ",
+        f"Basic {ACCOUNT}|https://run.example",
+        f"Bearer {ACCOUNT}|https://run.example?x=1",
+        "Bearer other@p|https://run.example",
+    ],
 )
 def test_run_task_refuses_any_caller_but_its_own(world: World, run: Go, authorization: str) -> None:
     t, runs = counted(world.registry, queue="push")

@@ -167,6 +167,23 @@ def test_an_error_that_is_no_failure_uses_up_no_attempt_and_is_not_tried_ever_so
     run(main())
 
 
+def test_a_retry_that_uses_up_no_attempt_is_not_tried_ever_so_fast(world: World, run: Go) -> None:
+    starts: list[int] = []
+
+    @world.registry.task("f", retry=FAST)
+    async def f() -> None:
+        starts.append(world.clock.now() // SECOND)
+        if len(starts) <= 6:
+            raise Retry(counts=False)
+
+    async def main() -> None:
+        await f.call()
+        await world.work()
+        assert [b - a for a, b in pairwise(starts)] == [1, 2, 4, 8, 10, 10]
+
+    run(main())
+
+
 def test_retry_is_no_error_to_the_functions_rules(world: World, run: Go) -> None:
     @world.registry.task("f", retry=FAST, fatal=(Exception,), retry_for=())
     async def f() -> str:
