@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 SECOND = 1_000_000
+CLOCK_BOUND = 20 * SECOND  # how far a clock may be from the store's
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -32,6 +33,14 @@ class Stamps:
     def next(self) -> int:
         self._last = max(self._clock.now(), self._last + 1)
         return self._last
+
+
+def apart(sent_at: int, read_time: int | None, now: int) -> int:
+    """Return how far (µs), at least, this clock is from the store's, which said `read_time` between two looks at this.
+
+    None: it did not say.
+    """
+    return 0 if read_time is None else max(sent_at - read_time, read_time - now, 0)
 
 
 def to_datetime(microseconds: int) -> datetime:

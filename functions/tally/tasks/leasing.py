@@ -12,7 +12,7 @@ from math import ceil
 from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
 
 from tally import limits
-from tally.clock import SECOND
+from tally.clock import CLOCK_BOUND, SECOND
 from tally.errors import InvalidInput, Refused, Unavailable
 from tally.logs import event
 from tally.ports import Filter
@@ -110,6 +110,7 @@ class Leasing:
 
     async def _lease_at_rate(self, max_tasks: int, lease_seconds: float, tag: Tag) -> list[Lease]:
         record = await self._rows.record()
+        self._check_clock()
         if record.paused:
             return []
         if record.rate is None:
@@ -124,6 +125,15 @@ class Leasing:
             return wanted is not None and bool(await self._heads(shards, wanted))
 
         return await self._throttle.lease(record.rate, max_tasks, lease, is_due)
+
+    def _check_clock(self) -> None:
+        """Raise Unavailable on a clock by which others' leases, and claims of their runs, would seem to be over."""
+        skew = self._rows.skew
+        if skew > CLOCK_BOUND:
+            most = CLOCK_BOUND // SECOND
+            raise Unavailable(
+                f"this clock is {skew / SECOND:.0f} s from the store's: over {most} s nothing is leased", status="CLOCK"
+            )
 
     async def _lease(self, max_tasks: int, lease_seconds: float, tag: Tag) -> list[Lease]:
         for _ in range(_ROUNDS):

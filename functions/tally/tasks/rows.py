@@ -12,7 +12,7 @@ from random import Random
 from typing import Any, TypeVar, cast
 
 from tally import limits
-from tally.clock import Clock
+from tally.clock import Clock, apart
 from tally.errors import Conflict, Refused, Unavailable, UnsafeStore
 from tally.ports import Committed, Entity, Filter, Insert, Key, OnConflict, Query, Store, Update, Value, Write, read
 from tally.retry import full_jitter
@@ -48,6 +48,7 @@ class Rows:
         self._wanted = shards
         self._record = Record(shards=0)
         self._believed_until = -inf
+        self.skew = 0  # (µs) how far, at least, this clock was from the store's when the record was read
 
     def new_id(self) -> str:
         return f"{self.random.getrandbits(128):032x}"
@@ -167,7 +168,9 @@ class Rows:
         key = keys.queue(self.queue)
         new = Record(shards=self._wanted or DEFAULT_SHARDS)
         for attempt in range(1, TRIES + 1):
-            found, _ = await read(self._store, [key])
+            sent_at = self.clock.now()
+            found, read_time = await read(self._store, [key])
+            self.skew = apart(sent_at, read_time, self.clock.now())
             if entity := found.get(key):
                 return _record(entity)
             if not create:

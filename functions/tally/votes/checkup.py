@@ -6,13 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
-from tally.clock import SECOND, Clock
+from tally.clock import CLOCK_BOUND, SECOND, Clock, apart
 from tally.errors import BackendError, ConfigError, UnsafeStore
 from tally.finding import Finding, note, ok, wrong
 from tally.limits import STREAMS
 from tally.ports import Puller, Store
 from tally.votes import guard, keyring, keys
-from tally.votes.poll import CLOCK_BOUND
 
 CLOCK_NOTE = 2 * SECOND
 _OTHER_STORE = "export TALLY_DATABASE=NAME  # of a database in Datastore mode, or another emulator"
@@ -109,7 +108,7 @@ async def clock(store: Store, own: Clock) -> Finding:
     after = own.now()
     if read_time is None:
         return ok("clock", "the store tells no time to compare with")
-    return compare_clocks(max(before - read_time, read_time - after, 0))
+    return compare_clocks(apart(before, read_time, after))
 
 
 def compare_clocks(skew: int) -> Finding:

@@ -11,7 +11,7 @@ from random import Random
 from typing import NamedTuple
 
 from tally import ports
-from tally.clock import SECOND, Clock
+from tally.clock import CLOCK_BOUND, SECOND, Clock
 from tally.errors import BackendError, Busy, TallyError
 from tally.limits import CACHED_POLLS, UNKNOWN_READS_PER_SECOND
 from tally.logs import event
@@ -19,7 +19,7 @@ from tally.votes import keys
 from tally.votes.ballot import Hasher
 from tally.votes.edit import ID
 from tally.votes.keyring import KeyRing
-from tally.votes.poll import CACHE_LIFETIME, CLOCK_BOUND, Option, Poll, not_found
+from tally.votes.poll import CACHE_LIFETIME, Option, Poll, not_found
 from tally.votes.polls import from_entity
 
 READ_SECONDS = 3.0  # shorter than the lifetime: whoever joins a read in flight can use what it brings

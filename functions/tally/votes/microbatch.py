@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from random import Random
 from typing import NamedTuple
 
-from tally.clock import SECOND, Clock
+from tally.clock import CLOCK_BOUND, SECOND, Clock
 from tally.errors import BackendError, Busy
 from tally.limits import MESSAGE_BYTES, MESSAGE_VOTES, OPTION_ID_BYTES, WAITING_BYTES, WAITING_VOTES
 from tally.logs import event
 from tally.ports import Outgoing, Publisher
 from tally.votes import batch
 from tally.votes.batch import Vote
-from tally.votes.poll import CLOCK_BOUND
 
 LINGER_SECONDS = 0.005
 PUBLISH_SECONDS = 6.0

@@ -14,7 +14,6 @@ from tally.limits import PARTITIONS, VOTES_PER_PARTITION
 
 CACHE_LIFETIME = 5 * SECOND
 GRACE = 60 * SECOND
-CLOCK_BOUND = 20 * SECOND
 
 Voters = Literal["one-ballot", "open"]
 Revote = Literal["keep", "replace"]

@@ -5,8 +5,13 @@ from functools import partial
 
 import pytest
 
+from tally.clock import CLOCK_BOUND, SECOND
+from tally.errors import Unavailable
 from tally.tasks.leasing import OLDEST
+from tally.tasks.queue import PullQueue
 from tally.tasks.task import Task
+from tally.testing.clock import VirtualClock
+from tally.testing.store import FakeStore
 from tests.unit.tasks.pull import World, run
 
 SHARDS = 16
@@ -130,5 +135,34 @@ def test_lessees_of_one_strictly_ordered_shard_go_on_one_after_the_other() -> No
 
         await asyncio.gather(*(work() for _ in range(4)))
         assert sorted(taken) == [f"{n:03d}" for n in range(100)]
+
+    run(body)
+
+
+@pytest.mark.parametrize("side", [-1, 1])
+def test_a_clock_that_is_off_leases_nothing_until_it_is_right(side: int) -> None:
+    async def body(world: World) -> None:
+        clock = VirtualClock(skew=side * CLOCK_BOUND)
+        queue = PullQueue(world.store, "q", clock=clock, random=world.random)
+        await queue.add_many([Task(), Task()])
+        await asyncio.sleep(CLOCK_BOUND / SECOND)
+        assert len(await queue.lease()) == 1
+        clock.step(side * SECOND)
+        await asyncio.sleep(1)
+        with pytest.raises(Unavailable, match="21 s from the store's: over 20 s"):
+            await queue.lease()
+        clock.step(-side * SECOND)
+        await asyncio.sleep(1)
+        assert len(await queue.lease()) == 1
+
+    run(body)
+
+
+def test_a_store_that_tells_no_time_is_leased_from_by_any_clock() -> None:
+    async def body(world: World) -> None:
+        clock = VirtualClock(skew=3_600 * SECOND)
+        queue = PullQueue(FakeStore(), "q", clock=clock, random=world.random)
+        await queue.add(Task())
+        assert len(await queue.lease()) == 1
 
     run(body)

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from tally.clock import SECOND
+from tally.clock import CLOCK_BOUND, SECOND
 from tally.errors import Busy, NotFound, Unavailable
 from tally.limits import CACHED_POLLS, UNKNOWN_READS_PER_SECOND
 from tally.ports import Entity, Upsert
@@ -17,7 +17,7 @@ from tally.votes import edit, keys
 from tally.votes.definitions import Definitions
 from tally.votes.edit import NewOption, NewPoll
 from tally.votes.keyring import KeyRing
-from tally.votes.poll import CACHE_LIFETIME, CLOCK_BOUND
+from tally.votes.poll import CACHE_LIFETIME
 from tally.votes.polls import Polls, to_entity
 from tests.trouble import TroubledStore
 
