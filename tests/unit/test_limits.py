@@ -45,7 +45,7 @@ TESTS: dict[str, tuple[str, str]] = {
     "BODY_BYTES": REQUEST,
     "JSON_DEPTH": (WEB, "test_json_nests_so_deep_and_no_deeper"),
     "WAITING_VOTES": (INTAKE, "test_past_the_bound_of_waiting_votes_a_request_is_busy_and_room_comes_back"),
-    "WAITING_BYTES": (INTAKE, "test_past_the_bound_of_waiting_bytes_a_request_is_busy"),
+    "WAITING_BYTES": (INTAKE, "test_past_the_bound_of_waiting_bytes_a_request_is_busy_and_room_comes_back"),
     "CACHED_POLLS": ("votes/test_definitions.py", "test_the_cache_is_bounded_and_absent_ids_go_first"),
     "UNKNOWN_READS_PER_SECOND": (
         "votes/test_definitions.py",

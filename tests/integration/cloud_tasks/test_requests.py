@@ -87,13 +87,16 @@ async def test_every_method_is_sent(sut: Sut, target: Target, method: str) -> No
     assert [seen.method for seen in target.seen] == [method]
 
 
+FILL_IN = {"uri_override_enforce_mode": "IF_NOT_EXISTS"}
 OVERRIDES: list[tuple[str, dict[str, Any], str, str]] = [
     ("path", {"path_override": {"path": "/other"}}, "/own?a=b", "/other?a=b"),
     ("cleared path", {"path_override": {"path": ""}}, "/own", "/"),
     ("query", {"query_override": {"query_params": "x=1&y=2"}}, "/own?a=b", "/own?x=1&y=2"),
     ("cleared query", {"query_override": {}}, "/own?a=b", "/own"),
-    ("kept", {"path_override": {"path": "/other"}, "uri_override_enforce_mode": "IF_NOT_EXISTS"}, "/own", "/own"),
-    ("filled", {"path_override": {"path": "/other"}, "uri_override_enforce_mode": "IF_NOT_EXISTS"}, "", "/other"),
+    ("kept path", {"path_override": {"path": "/other"}, **FILL_IN}, "/own", "/own"),
+    ("filled path", {"path_override": {"path": "/other"}, **FILL_IN}, "", "/other"),
+    ("kept query", {"query_override": {"query_params": "x=1"}, **FILL_IN}, "/own?a=b", "/own?a=b"),
+    ("filled query", {"query_override": {"query_params": "x=1"}, **FILL_IN}, "/own", "/own?x=1"),
 ]
 
 

@@ -156,7 +156,7 @@ def test_past_the_bound_of_waiting_votes_a_request_is_busy_and_room_comes_back(p
     play(scene)
 
 
-def test_past_the_bound_of_waiting_bytes_a_request_is_busy(play: Play) -> None:
+def test_past_the_bound_of_waiting_bytes_a_request_is_busy_and_room_comes_back(play: Play) -> None:
     async def scene(desk: Desk) -> None:
         desk.publisher.seconds = 1.0
         done, number = [], 0
@@ -171,6 +171,7 @@ def test_past_the_bound_of_waiting_bytes_a_request_is_busy(play: Play) -> None:
         await asyncio.gather(*done)
         assert sum(desk.sizes) < WAITING_VOTES
         assert sum(len(message.data) for message in desk.publisher.messages) <= WAITING_BYTES
+        await desk.batcher.add("votes", votes)
 
     play(scene)
 
