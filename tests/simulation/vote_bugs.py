@@ -126,7 +126,7 @@ BUGS = (
     Bug(
         "dead letters acknowledged before they are published",
         0,
-        (votes("inbox", "        if held.letters:\n", "        if False:\n"),),
+        (votes("inbox", "            if not held.letters:\n", "            if True:\n"),),
     ),
     Bug(
         "a bad vote takes its neighbours with it",

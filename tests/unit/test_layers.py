@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 FUNCTIONS = Path(__file__).parents[2] / "functions"
-ROOTS = {"errors", "clock", "retry", "limits", "config", "logs", "finding", "environment"}
+ROOTS = {"errors", "clock", "collector", "retry", "limits", "config", "logs", "finding", "environment"}
 LAYERS: list[set[str]] = [
     ROOTS,
     {"ports"},

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import signal
@@ -15,7 +14,7 @@ from typing import Any, NoReturn
 import click
 import uvicorn
 
-from tally import bootstrap, config, logs
+from tally import bootstrap, collector, config, logs
 from tally.cli.console import Whole, import_from_here, run
 from tally.cli.serve import listen
 from tally.clock import SystemClock
@@ -146,8 +145,7 @@ async def _work(host: str, port: int, until_empty: bool, stream: int | None) -> 
                 _beside(log_ill_health(worker.health)),
                 _beside(telemetry.run()),
             ):
-                gc.collect()
-                gc.freeze()  # what the start made stays: the collector need not look at it with each of its rounds
+                collector.spare()
                 return await worker.run(stop, until_empty=until_empty)
 
 

@@ -98,7 +98,7 @@ class Inbox:
         expires = self._time() + limits.ACK_DEADLINE_SECONDS
         first, self.next_number = self.next_number, self.next_number + len(messages)
         self._received -= len(messages)
-        open_votes, letters_of = decoded.votes.get, decoded.letters
+        open_votes, letters_of, done = decoded.votes.get, decoded.letters, list[int]()
         for number, (message, instant) in enumerate(zip(messages, published, strict=True), start=first):
             votes = open_votes(number)
             if votes is None:
@@ -108,8 +108,8 @@ class Inbox:
             size = len(message.data)
             self.held[number] = held = Held(message.ack_id, message.message_id, instant, size, expires, votes, letters)
             if not held.open:
-                self._done(number, held)
-        self._wake()
+                done.append(number)
+        self._done(done)
 
     def settle(self, owners: NDArray[np.intp]) -> None:
         """Count votes of messages (one number a vote) as settled. Messages let go meanwhile are passed over."""
@@ -121,6 +121,7 @@ class Inbox:
 
     def _settle(self, owners: NDArray[np.intp], letters: tuple[Outgoing, ...]) -> None:
         numbers, counts = np.unique(owners, return_counts=True)
+        done = list[int]()
         for number, votes in zip(numbers.tolist(), counts.tolist(), strict=True):
             held = self.held.get(number)
             if held is None:
@@ -129,8 +130,8 @@ class Inbox:
             if letters:
                 held.letters += letters
             if not held.open:
-                self._done(number, held)
-        self._wake()
+                done.append(number)
+        self._done(done)
 
     def let_go(self, numbers: Iterable[int]) -> None:
         """Stop extending messages and forget them."""
@@ -178,23 +179,20 @@ class Inbox:
             and self._bytes + self._lettered_bytes + pulls * limits.PULL_BYTES <= limits.HELD_BYTES
         )
 
-    def _done(self, number: int, held: Held) -> None:
-        """Take a message all of whose votes are settled out of what is held; `_wake` comes after the last."""
-        del self.held[number]
-        self._bytes -= held.size
-        if held.letters and _over_share(len(self._lettered) + 1, self._lettered_bytes + held.size):
-            self.let_go_at = self._time()
-            return
-        self.settled_messages += 1
-        if held.letters:
-            self._lettered.append(held)
-            self._lettered_bytes += held.size
-        else:
-            self._acks.append(held)
-            self._unacknowledged += 1
-
-    def _wake(self) -> None:
-        """Let those go on who wait for settled messages."""
+    def _done(self, numbers: Iterable[int]) -> None:
+        """Take messages all of whose votes are settled out of what is held, and let those go on who wait for that."""
+        for held in [self.held.pop(number) for number in numbers]:
+            self._bytes -= held.size
+            if not held.letters:
+                self._acks.append(held)
+                self._unacknowledged += 1
+            elif _over_share(len(self._lettered) + 1, self._lettered_bytes + held.size):
+                self.let_go_at = self._time()
+                continue
+            else:
+                self._lettered.append(held)
+                self._lettered_bytes += held.size
+            self.settled_messages += 1
         self._room.set()
         if self._lettered:
             self._wake_letter.set()

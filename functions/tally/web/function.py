@@ -5,7 +5,6 @@ takes that stack's place: later requests come straight from the server, in half 
 """
 
 import asyncio
-import gc
 import logging
 from collections.abc import Awaitable, Callable
 from weakref import WeakKeyDictionary
@@ -14,6 +13,7 @@ from starlette import requests
 from starlette.applications import Starlette
 from starlette.types import Receive, Scope, Send
 
+from tally import collector
 from tally.errors import TallyError
 from tally.logs import event
 from tally.web.answer import Answer, from_error
@@ -52,6 +52,5 @@ class Function:
 
     async def _open(self) -> App:
         app = await self._compose()
-        gc.collect()
-        gc.freeze()  # what the start made stays: the collector need not look at it with each of its rounds
+        collector.spare()
         return app
