@@ -214,7 +214,8 @@ class PullExecutor:
                 delay = _SICK
             except asyncio.CancelledError:
                 event("delivery-given-back", queue=queue.name, task=held.lease.name)
-            await queue.release(held.lease, delay=delay)
+            # The runner counts attempts, not the queue: a task with a policy of its own would be dead before its call.
+            await queue.release(held.lease, delay=delay, counts=False)
         except LeaseExpired:
             event("lease-lost", level=logging.WARNING, queue=queue.name, task=held.lease.name)
         except BackendError as problem:

@@ -8,6 +8,8 @@ import pytest
 
 from tally.errors import Refused
 from tally.ports import Entity, Insert
+from tally.retry import RetryPolicy
+from tally.tasks.context import Retry, current
 from tally.tasks.deferred import Registry
 from tally.tasks.pace import Bounds
 from tally.tasks.push import Target
@@ -66,6 +68,35 @@ def test_a_call_in_a_commit_runs_once_and_only_if_it_was_applied(tally_loop: Vir
         await work()
         assert ran == [1, 3]
         assert not list(store.of_kind("TaskOutbox"))
+
+    run: Callable[..., None] = tally_loop.run
+    run(main())
+
+
+def test_what_uses_up_no_attempt_of_a_call_uses_up_none_of_its_task(tally_loop: VirtualLoop) -> None:
+    clock, registry, ran = VirtualClock(), Registry(), list[int]()
+    store = FakeStore(clock=clock)
+    system = TaskSystem(registry, store, clock=clock, random=Random(1), worker="w", shards=1)
+    registry.connect(system.tasks)
+
+    @registry.task("ship", queue="pull")
+    async def ship() -> None:
+        ran.append(current().attempt)
+        if len(ran) < 6:
+            raise Retry("the lorry is not there yet", after=1, counts=False)
+
+    async def main() -> None:
+        box = system.outbox()
+        sent = box.entry("pull", ship.later(retry=RetryPolicy(max_attempts=2)).task())
+        await store.commit([sent.write])
+        await box.drain([sent.id])
+        stop = asyncio.Event()
+        working = asyncio.create_task(system.executor({"pull": 1}, bounds=Bounds()).run(stop))
+        await asyncio.sleep(60)
+        stop.set()
+        await working
+        assert await system.pull("pull").list("dead") == []
+        assert ran == [1, 2, 3, 4, 5, 6]
 
     run: Callable[..., None] = tally_loop.run
     run(main())
