@@ -21,7 +21,7 @@ BUGS = (
     ),
     _bug(
         "a task written without the guard of its version",
-        0,
+        1,
         _QUEUES,
         (
             "row",
@@ -38,7 +38,7 @@ BUGS = (
     ),
     _bug(
         "a settlement without a reply counts as done",
-        3,
+        1,
         _QUEUES,
         ("settling", '{key: ("unknown", held)', '{key: ("done", held)'),
         (
@@ -49,7 +49,7 @@ BUGS = (
     ),
     _bug(
         "an enqueue without a reply counts as added",
-        0,
+        3,
         _QUEUES,
         (
             "enqueue",
@@ -61,7 +61,7 @@ BUGS = (
     ),
     _bug(
         "the name of a task that is done is free at once",
-        0,
+        8,
         _QUEUES,
         ("row", "NAMED_TOMBSTONE = 86_400 * SECOND", "NAMED_TOMBSTONE = -SECOND"),
         ("enqueue", "        if row.added_by == enqueue:\n", "        if False:\n"),
