@@ -13,10 +13,12 @@ from tally.tasks.context import Retry, current
 from tally.tasks.deferred import Registry
 from tally.tasks.pace import Bounds
 from tally.tasks.push import Target
+from tally.tasks.run import State
 from tally.tasks.system import TaskSystem
 from tally.testing.clock import VirtualClock
 from tally.testing.dispatcher import FakeDispatcher
 from tally.testing.loop import VirtualLoop
+from tally.testing.process import Process
 from tally.testing.store import FakeStore
 
 ORDER = Insert(Entity(key=(("Order", "1"),), properties={}))
@@ -97,6 +99,38 @@ def test_what_uses_up_no_attempt_of_a_call_uses_up_none_of_its_task(tally_loop: 
         await working
         assert await system.pull("pull").list("dead") == []
         assert ran == [1, 2, 3, 4, 5, 6]
+
+    run: Callable[..., None] = tally_loop.run
+    run(main())
+
+
+def test_the_run_of_a_dead_worker_is_taken_over_whatever_the_call_s_policy(tally_loop: VirtualLoop) -> None:
+    clock, registry, ran = VirtualClock(), Registry(), list[int]()
+    store = FakeStore(clock=clock)
+    system = TaskSystem(registry, store, clock=clock, random=Random(1), worker="w", shards=1)
+    registry.connect(system.tasks)
+
+    @registry.task("ship", queue="pull")
+    async def ship() -> None:
+        ran.append(current().attempt)
+        await asyncio.sleep(5)
+
+    async def main() -> None:
+        box = system.outbox()
+        sent = box.entry("pull", ship.later(retry=RetryPolicy(max_attempts=1), name="o-1").task())
+        await store.commit([sent.write])
+        await box.drain([sent.id])
+        dying = Process("w1")
+        dying.spawn(system.executor({"pull": 1}, bounds=Bounds()).run(asyncio.Event()))
+        await asyncio.sleep(2)
+        dying.kill()
+        stop = asyncio.Event()
+        working = asyncio.create_task(system.executor({"pull": 1}, bounds=Bounds()).run(stop))
+        await asyncio.sleep(200)
+        stop.set()
+        await working
+        assert ran == [1, 2]
+        assert (await system.tasks.handle("o-1").status()).state is State.DONE
 
     run: Callable[..., None] = tally_loop.run
     run(main())
