@@ -13,11 +13,12 @@ from typing import Protocol
 
 import msgspec
 
-from tally.retry import RetryPolicy
+from tally.retry import UNLIMITED, RetryPolicy
 from tally.tasks.blobs import Blob
 from tally.tasks.codec import Undecodable
 
 VERSION = 1
+PATIENT = RetryPolicy(max_attempts=UNLIMITED)  # of the task of a call: its runner counts attempts, not the queue
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -20,7 +20,7 @@ import msgspec
 
 from tally.errors import ConfigError, Conflict, InvalidInput
 from tally.retry import RetryPolicy
-from tally.tasks.call import VERSION, Call, encode
+from tally.tasks.call import PATIENT, VERSION, Call, encode
 from tally.tasks.codec import Codec
 from tally.tasks.context import inherited
 from tally.tasks.events import RunEvent, kinds_of
@@ -149,7 +149,7 @@ class Later(Generic[P]):
             keep=request.keep,
             retry=request.task.retry,
         )
-        return replace(request.task, payload=encode(call))
+        return replace(request.task, payload=encode(call), retry=PATIENT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

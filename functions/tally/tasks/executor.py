@@ -11,15 +11,13 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from tally.clock import SECOND, Clock, from_datetime, to_datetime
 from tally.errors import BackendError, InvalidInput, LeaseExpired
 from tally.logs import event
-from tally.retry import UNLIMITED, RetryPolicy
-from tally.tasks.call import Delivery, decode
-from tally.tasks.codec import Undecodable
+from tally.tasks.call import PATIENT, Delivery
 from tally.tasks.lease import Lease
 from tally.tasks.pace import LOOK_MIN, Bounds, concurrency, look, poll, shares
 from tally.tasks.pool import WorkerPool
@@ -33,16 +31,6 @@ GRACE = 5.0  # seconds that running tasks have after a stop
 LATE = 300.0  # seconds that the first task of a queue may be past its time before the log says so, …
 SAID = 30.0  # … again after this many
 _SICK = 5.0  # seconds that a delivery waits when the store could not be asked
-_OURS = RetryPolicy(max_attempts=UNLIMITED)  # the runner counts attempts, not the queue
-
-
-def counted_by_runner(task: Task) -> Task:
-    """Return a call without its policy, which it carries to the runner itself; any other task as it is."""
-    try:
-        decode(task.payload)
-    except Undecodable:
-        return task
-    return replace(task, retry=_OURS)
 
 
 class PullCarrier:
@@ -58,7 +46,7 @@ class PullCarrier:
             name=delivery.name,
             tag=delivery.tag,
             eta=to_datetime(delivery.due),
-            retry=_OURS,
+            retry=PATIENT,
             headers=delivery.headers,
         )
         await self._queue.add(task)

@@ -12,7 +12,7 @@ from tally.tasks.admission import Admission
 from tally.tasks.call import Carrier, Delivery
 from tally.tasks.client import Tasks
 from tally.tasks.deferred import Registry
-from tally.tasks.executor import PullCarrier, PullExecutor, Source, counted_by_runner
+from tally.tasks.executor import PullCarrier, PullExecutor, Source
 from tally.tasks.gatherer import Gatherer
 from tally.tasks.outbox import Adder, Outbox
 from tally.tasks.outcome import Outcome
@@ -180,7 +180,7 @@ class _Pulled:
         self._clock = clock
 
     async def add(self, task: Task) -> Outcome:
-        outcome = await self._queue.add(counted_by_runner(task))
+        outcome = await self._queue.add(task)
         if outcome.status == "added" and outcome.name is not None:
             due = task.due(self._clock.now())
             await self._tasks.note(Delivery(queue=self._queue.name, id=outcome.name, payload=task.payload, due=due))

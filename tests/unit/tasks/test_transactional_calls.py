@@ -104,7 +104,8 @@ def test_what_uses_up_no_attempt_of_a_call_uses_up_none_of_its_task(tally_loop: 
     run(main())
 
 
-def test_the_run_of_a_dead_worker_is_taken_over_whatever_the_call_s_policy(tally_loop: VirtualLoop) -> None:
+@pytest.mark.parametrize("way", ["outbox", "queue"])
+def test_the_run_of_a_dead_worker_is_taken_over_whatever_the_call_s_policy(tally_loop: VirtualLoop, way: str) -> None:
     clock, registry, ran = VirtualClock(), Registry(), list[int]()
     store = FakeStore(clock=clock)
     system = TaskSystem(registry, store, clock=clock, random=Random(1), worker="w", shards=1)
@@ -117,9 +118,13 @@ def test_the_run_of_a_dead_worker_is_taken_over_whatever_the_call_s_policy(tally
 
     async def main() -> None:
         box = system.outbox()
-        sent = box.entry("pull", ship.later(retry=RetryPolicy(max_attempts=1), name="o-1").task())
-        await store.commit([sent.write])
-        await box.drain([sent.id])
+        task = ship.later(retry=RetryPolicy(max_attempts=1), name="o-1").task()
+        if way == "outbox":
+            sent = box.entry("pull", task)
+            await store.commit([sent.write])
+            await box.drain([sent.id])
+        else:
+            await system.pull("pull").add(task)
         dying = Process("w1")
         dying.spawn(system.executor({"pull": 1}, bounds=Bounds()).run(asyncio.Event()))
         await asyncio.sleep(2)
