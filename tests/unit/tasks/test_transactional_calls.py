@@ -24,6 +24,15 @@ from tally.testing.store import FakeStore
 ORDER = Insert(Entity(key=(("Order", "1"),), properties={}))
 
 
+def pulled() -> tuple[Registry, FakeStore, TaskSystem]:
+    """Return a system of pull queues alone, with its functions and its store."""
+    clock, registry = VirtualClock(), Registry()
+    store = FakeStore(clock=clock)
+    system = TaskSystem(registry, store, clock=clock, random=Random(1), worker="w", shards=1)
+    registry.connect(system.tasks)
+    return registry, store, system
+
+
 @pytest.mark.parametrize("queue", ["pull", "push"])
 def test_a_call_in_a_commit_runs_once_and_only_if_it_was_applied(tally_loop: VirtualLoop, queue: str) -> None:
     clock, registry, ran = VirtualClock(), Registry(), list[int]()
@@ -76,10 +85,8 @@ def test_a_call_in_a_commit_runs_once_and_only_if_it_was_applied(tally_loop: Vir
 
 
 def test_what_uses_up_no_attempt_of_a_call_uses_up_none_of_its_task(tally_loop: VirtualLoop) -> None:
-    clock, registry, ran = VirtualClock(), Registry(), list[int]()
-    store = FakeStore(clock=clock)
-    system = TaskSystem(registry, store, clock=clock, random=Random(1), worker="w", shards=1)
-    registry.connect(system.tasks)
+    ran = list[int]()
+    registry, store, system = pulled()
 
     @registry.task("ship", queue="pull")
     async def ship() -> None:
@@ -106,10 +113,8 @@ def test_what_uses_up_no_attempt_of_a_call_uses_up_none_of_its_task(tally_loop: 
 
 @pytest.mark.parametrize("way", ["outbox", "queue"])
 def test_the_run_of_a_dead_worker_is_taken_over_whatever_the_call_s_policy(tally_loop: VirtualLoop, way: str) -> None:
-    clock, registry, ran = VirtualClock(), Registry(), list[int]()
-    store = FakeStore(clock=clock)
-    system = TaskSystem(registry, store, clock=clock, random=Random(1), worker="w", shards=1)
-    registry.connect(system.tasks)
+    ran = list[int]()
+    registry, store, system = pulled()
 
     @registry.task("ship", queue="pull")
     async def ship() -> None:
