@@ -28,7 +28,7 @@ _figure = partial(single, SECTION)
 
 
 async def run(stage: Stage) -> Outcome:
-    seconds = max(3, int(12 * stage.scale))
+    seconds = max(4, int(12 * stage.scale))
     figures, budgets = list[Figure](), list[Budget]()
     bounds = {1: 1.05, 2: 2.5, 4: 2.5}
     # Side by side, each with a subscription and a poll of its own: what is counted depends on rates and not on speed.
