@@ -4,7 +4,6 @@ Each runs in a process of its own, so that its memory is its own. On embedded an
 """
 
 import asyncio
-import resource
 import tempfile
 import time
 import tracemalloc
@@ -27,7 +26,7 @@ from tally.votes.records import Records, ranks
 from tally.votes.recount import recount
 from tally.votes.worker import Worker
 from tests.bench.measure import Budget, Outcome, Run, rates, single
-from tests.bench.stage import Stage, Watch, alone, make_poll, make_votes, opened, pack, publish, settled
+from tests.bench.stage import Stage, Watch, alone, make_poll, make_votes, memory, opened, pack, publish, settled
 
 SECTION = "backlog"
 A_MESSAGE = 10
@@ -154,7 +153,7 @@ def _drain(settings: Settings, poll: Poll, votes: int) -> _Drained:
         running = asyncio.create_task(worker.run(stop))
         watching = asyncio.create_task(seen.watch(worker))
         await settled(worker, -(-votes // A_MESSAGE), seconds=600)
-        run, peak = watch.stop(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1_024
+        run, peak = watch.stop(), memory("VmHWM")  # not ru_maxrss: that begins at what the parent had
         stop.set()
         await running
         watching.cancel()

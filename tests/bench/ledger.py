@@ -20,7 +20,7 @@ from tally.votes.records import Records, absorb, ranks
 from tally.votes.recount import recount
 from tests.bench.measure import Budget, Figure, Outcome, single
 from tests.bench.meter import MeteredStore
-from tests.bench.stage import Stage, alone, counted, make_poll, make_votes, opened, pack, publish, until
+from tests.bench.stage import Stage, alone, counted, make_poll, make_votes, memory, opened, pack, publish, until
 
 SECTION = "ledger"
 RATE = 10_000
@@ -133,18 +133,10 @@ def _allocator() -> dict[str, str]:
 def _memory(ballots: int) -> tuple[float, float]:
     """Return bytes a ballot that this process takes to count into one partition: loaded, and at the peak."""
     absorb((), _records(1_000), 1, "keep")
-    before = _resident("VmRSS")
+    before = memory("VmRSS")
     held = Partition()
     for start in range(0, ballots, 10_000):
         words = np.random.default_rng(start).integers(0, 2**64 - 1, (3, 10_000), np.uint64)
         held = Partition(runs=absorb(held.runs, Records(words[0], words[1], words[2]), start + 1, "keep"))
     gc.collect()
-    return (_resident("VmRSS") - before) / ballots, (_resident("VmHWM") - before) / ballots
-
-
-def _resident(field: str) -> int:
-    """Return a line of this process's status in bytes."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(field):
-            return int(line.split()[1]) * 1_024
-    raise LookupError(field)
+    return (memory("VmRSS") - before) / ballots, (memory("VmHWM") - before) / ballots

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 from uuid import uuid4
 
 import msgspec
@@ -156,6 +156,14 @@ def alone(work: Callable[..., T], *arguments: object) -> T:
 
 def _answer(pipe: Connection, work: Callable[..., object], arguments: Sequence[object]) -> None:
     pipe.send(work(*arguments))
+
+
+def memory(field: Literal["VmRSS", "VmHWM"]) -> int:
+    """Return the bytes that this process has in memory, or had at most."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field):
+            return int(line.split()[1]) * 1_024
+    raise LookupError(field)
 
 
 def machine() -> str:
