@@ -92,8 +92,10 @@ class _Loaded(NamedTuple):
 async def run(stage: Stage) -> Outcome:
     votes = stage.votes(1_000_000, least=50_000)
     ballots = stage.votes(limits.BALLOTS_PER_PARTITION, least=1_500_000)  # so many that one lookup's memory is little
-    drained = await _waited(stage, votes)
-    loaded = await asyncio.to_thread(alone, _load, ballots)
+    if stage.quick:  # side by side: no budget is on their speed
+        drained, loaded = await asyncio.gather(_waited(stage, votes), asyncio.to_thread(alone, _load, ballots))
+    else:
+        drained, loaded = await _waited(stage, votes), await asyncio.to_thread(alone, _load, ballots)
     waiting, full = f"{votes:,} votes waiting at the start", f"a partition of {ballots:,} ballots"
     bounds = (
         (f"{waiting}: lost or doubled", "votes", drained.wrong, 0),

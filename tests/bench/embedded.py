@@ -80,7 +80,9 @@ async def _wholes(stage: Stage) -> list[_Whole]:
     with contextlib.ExitStack() as running:
         servers = [running.enter_context(here.started(here.serve(port, "--reuse-port"))) for _ in range(SERVERS)]
         worker = running.enter_context(here.started(here.worker()))
-        wholes = [await _whole(backend, servers, worker, stage.votes(40_000)) for _ in range(stage.repetitions)]
+        wholes = [
+            await _whole(backend, servers, worker, stage.votes(40_000, least=8_000)) for _ in range(stage.repetitions)
+        ]
     await backend.close()
     return wholes
 

@@ -45,7 +45,7 @@ async def run(stage: Stage) -> Outcome:
             await ours()
             await nothing()
             contenders = {"ours": ours, "nothing": nothing, "usual": usual, "lists": lists}
-            runs = await alternate(max(2, stage.repetitions), contenders)  # a lone turn would tell of the machine
+            runs = await alternate(max(3, stage.repetitions), contenders)  # a lone turn would tell of the machine
     return _outcome(runs)
 
 
