@@ -8,9 +8,10 @@ import pytest
 from tally import limits
 
 HERE = Path(__file__).parent
-WEB, INTAKE, WORKER, LEDGER = (
+WEB, INTAKE, INBOX, WORKER, LEDGER = (
     "web/test_limits.py",
     "votes/test_microbatch.py",
+    "votes/test_inbox_limits.py",
     "votes/test_worker_limits.py",
     "votes/test_ledger.py",
 )
@@ -25,8 +26,8 @@ REQUEST = (WEB, "test_a_request_at_its_limit_is_taken_and_one_past_it_refused")
 KEY = (WEB, "test_a_key_has_16_to_128_bytes")
 WRONG, RIGHT = (TASK, "test_a_wrong_value_is_refused_naming_it"), (TASK, "test_values_at_their_limits_are_taken")
 HTTP_WRONG = (HTTP, "test_wrong_input_is_a_problem_and_never_a_500")
-LETTERS = (WORKER, "test_one_publish_of_dead_letters_stays_within_its_limits")
-ROOM = (WORKER, "test_a_pull_needs_room_for_its_largest_answer")
+LETTERS = (INBOX, "test_one_publish_of_dead_letters_stays_within_its_limits")
+ROOM = (INBOX, "test_a_pull_needs_room_for_its_largest_answer")
 POOL = (TASKS, "test_a_pool_has_so_many_workers_and_jobs")
 DEADLINE = (TASKS, "test_a_dispatch_deadline_is_the_timeout_within_the_service_s_limits")
 
@@ -69,7 +70,7 @@ TESTS: dict[str, tuple[str, str]] = {
         "test_a_request_at_its_limit_goes_and_one_past_it_is_rejected",
     ),
     "LARGE_ENTITIES": ("testing/test_store.py", "test_an_answer_that_no_channel_takes_is_an_outage"),
-    "ACK_IDS": (WORKER, "test_ids_are_sent_a_thousand_at_a_time"),
+    "ACK_IDS": (INBOX, "test_ids_are_sent_a_thousand_at_a_time"),
     "HELD_MESSAGES": ROOM,
     "HELD_LETTERS": ("votes/test_letterbox.py", "test_letters_that_are_not_meant_are_held_up_to_a_limit"),
     "LETTERS_PER_RUN": ("votes/test_letterbox.py", "test_a_run_ends_at_its_limit_and_says_that_there_is_more"),
