@@ -6,7 +6,7 @@ from typing import Any
 
 from tally.errors import Unavailable
 from tally.ports import Key, Write
-from tally.testing.store import key_of
+from tally.testing.store import FakeStore, key_of
 from tally.votes import keys
 from tally.votes.worker import Worker
 from tests.unit.votes.pipeline import Pipeline
@@ -55,3 +55,10 @@ def up(_: object) -> None:
 
 def is_probe(writes: Sequence[Write]) -> bool:
     return any("~probe" in str(key_of(write)[0][1]) for write in writes)
+
+
+def scripted(store: FakeStore | None = None) -> tuple[Pipeline, ScriptedStore]:
+    pipeline = Pipeline()
+    store_here = ScriptedStore(store or pipeline.backend.store)
+    pipeline.store = store_here
+    return pipeline, store_here
