@@ -117,6 +117,37 @@ def test_what_waits_for_its_acknowledgement_takes_room_until_its_lease_has_ended
     tally_loop.run(main())
 
 
+@pytest.mark.parametrize("letters", [(), (Outgoing(b"refused", {}),)], ids=["votes", "votes and letters"])
+def test_the_room_in_bytes_comes_back_with_the_acknowledgement(
+    tally_loop: VirtualLoop, letters: tuple[Outgoing, ...]
+) -> None:
+    async def main() -> None:
+        inbox = Inbox(Service(), Service(), "dead")
+        keeping = asyncio.create_task(inbox.run())
+        count = 20 if letters else 80  # hundredths of the bytes; with letters a quarter may wait
+        for _ in range(10):
+            inbox.settle(np.array(take(inbox, received(count, limits.HELD_BYTES // 100), letters=letters)))
+            await asyncio.sleep(1)
+        assert (inbox.settled_messages, inbox.busy) == (10 * count, False)
+        assert await has_room(inbox)
+        keeping.cancel()
+
+    tally_loop.run(main())
+
+
+def test_what_would_wait_for_its_letters_past_their_share_is_let_go_and_that_is_known(tally_loop: VirtualLoop) -> None:
+    async def main() -> None:
+        inbox = Inbox(Service(), Service(), "dead")
+        share = limits.HELD_MESSAGES // 4
+        take(inbox, received(share), votes=0, letters=[Outgoing(b"refused", {})])
+        assert (inbox.settled_messages, inbox.let_go_at) == (share, float("-inf"))
+        await asyncio.sleep(1)
+        take(inbox, received(1), votes=0, letters=[Outgoing(b"refused", {})])
+        assert (inbox.settled_messages, inbox.let_go_at) == (share, asyncio.get_running_loop().time())
+
+    tally_loop.run(main())
+
+
 def test_ids_are_sent_a_thousand_at_a_time(tally_loop: VirtualLoop) -> None:
     async def main() -> None:
         service = Service()
